@@ -224,7 +224,16 @@ static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t 
                      "max_model_len is %lld; the model allows 1 to %d", (long long)asked,
                      engine->blueprint.max_model_len);
   }
+  const rope_config_t *rope = &engine->blueprint.rope;
+  const bool grows = rope->query_growth > 0 && engine->ops->values == NULL;
   plan->max_model_len = asked > 0 ? (int32_t)asked : engine->blueprint.default_model_len;
+  if (!grows || plan->max_model_len <= rope->original_max) return 0;
+  if (asked > 0)
+    return error_set(error, ERR_CONFIGURATION, "max_model_len",
+                     "max_model_len is %lld; device %s allows %d, from where on queries of %s grow",
+                     (long long)asked, engine->ops->name, rope->original_max,
+                     engine->blueprint.architecture);
+  plan->max_model_len = rope->original_max;
   return 0;
 }
 

@@ -136,6 +136,19 @@ static void add_latent(const attending_t *job, const item_t *item, int32_t base,
   }
 }
 
+/* Adds to the scores of a row [first, last) what follows from the distances of its keys. */
+static void add_distances(const attention_t *attention, int32_t head, int32_t distance,
+                          float *scores, int32_t first, int32_t last) {
+  const int32_t reach = attention->reach;
+  const float *numbers = NULL;
+  if (attention->distances != NULL)
+    numbers = attention->distances->values + (int64_t)head * (2 * reach + 1) + reach;
+  for (int32_t j = first; numbers != NULL && j < last; j++)
+    scores[j] += numbers[MIN(MAX(distance + j, -reach), reach)];
+  for (int32_t j = first; attention->slopes != NULL && j < last; j++)
+    scores[j] -= attention->slopes->values[head] * fabsf((float)(distance + j));
+}
+
 static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
                          attention_scratch_t *scratch) {
   const device_t *device = job->device;
@@ -152,10 +165,14 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
     int32_t first, last;
     visible_keys(job, item, i, base, STRIP_KEYS, &first, &last);
     if (first >= last) continue;
+    const int32_t distance = base - device->batch->positions[item->token + i];
     for (int32_t row = i * job->group; row < (i + 1) * job->group; row++) {
-      float factor =
-          device->kernels->softmax(scratch->scores + (int64_t)row * SCORE_STRIDE, first, last,
-                                   attention->softcap, &scratch->max[row], &scratch->sum[row]);
+      float *scores = scratch->scores + (int64_t)row * SCORE_STRIDE;
+      if (attention->slopes != NULL || attention->distances != NULL)
+        add_distances(attention, kv_head * job->group + row % job->group, distance, scores, first,
+                      last);
+      float factor = device->kernels->softmax(scores, first, last, attention->softcap,
+                                              &scratch->max[row], &scratch->sum[row]);
       device->kernels->scale(scratch->acc + (int64_t)row * job->kind->head_stride, factor,
                              job->kind->head_stride);
     }
@@ -447,7 +464,8 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
   check(device, attention);
   CHECK(!device->kv.latent);
   dtype_t dtype = device->kv.int8 ? device->kernels->kv8_type : device->kv.dtype;
-  bool at_once = dtype == DTYPE_BF16 && device->kernels->attend != NULL;
+  const bool by_distance = attention->slopes != NULL || attention->distances != NULL;
+  bool at_once = dtype == DTYPE_BF16 && device->kernels->attend != NULL && !by_distance;
   attending_t job = {.device = device,
                      .attention = attention,
                      .kind = kv_place(device, attention, 0).kind,

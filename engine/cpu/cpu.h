@@ -147,6 +147,7 @@ void attention_latent(device_t *device, float *out, const float *q, const attent
 extern const latent_ops_t cpu_latent_ops;
 extern const swap_ops_t cpu_swap_ops;
 extern const per_layer_ops_t cpu_per_layer_ops;
+extern const value_ops_t cpu_value_ops;
 extern const struct draft_ops cpu_draft_ops;
 extern const tower_ops_t cpu_tower_ops;
 

@@ -186,7 +186,7 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
            (activation_is_gated(moe->activation) ? 2 : 1) * (int64_t)moe->width);
   CHECK_EQ(moe->down->cols, moe->width);
   CHECK_EQ(moe->router->rows, moe->num_experts);
-  CHECK_EQ(moe->router->cols, moe->up->cols);
+  CHECK(moe->router_in != NULL || moe->router->cols == moe->up->cols);
   CHECK_EQ(moe->up->cols, moe->down->stack_rows);
   const int64_t hidden = moe->up->cols;
   CHECK_LE(hidden, limits->hidden_max);
@@ -196,7 +196,7 @@ void cpu_moe(device_t *device, act_t *out, const act_t *in, const act_t *residua
                     .moe = moe,
                     .space = &device->moe,
                     .in = FLOATS(in) + row * hidden,
-                    .router_in = FLOATS(router_in) + row * hidden,
+                    .router_in = FLOATS(router_in) + row * moe->router->cols,
                     .residual = residual != NULL ? FLOATS(residual) + row * hidden : NULL,
                     .out = FLOATS(out) + row * hidden,
                     .rows = MIN(rows - row, MOE_ROWS),

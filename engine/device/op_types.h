@@ -59,6 +59,10 @@ typedef struct attention {
   float norm_eps;
   const rope_t *rope;    /* NULL = no rotation: learned positions, or none */
   const vector_t *sinks; /* [Hq] an extra logit in the softmax's denominator, or NULL */
+  /* Added to the scores of key j (value_ops.h): -slope |j - p| of the head (ALiBi), and of each
+   * head a number by clamp(j - p, -reach, reach), from -reach on; NULL = none. */
+  const vector_t *slopes, *distances; /* [Hq]; [Hq, 2 reach + 1] */
+  int32_t reach;
 } attention_t;
 
 typedef enum activation {
@@ -130,9 +134,9 @@ typedef struct moe {
   float share_floor, share_factor;
   float share_more;              /* 0 but for LFM2-MoE */
   activation_t activation;       /* must be gated, but on a CPU */
-  const weight_t *router;        /* [E, h] */
+  const weight_t *router;        /* [E, K]; K = h without router_in */
   const vector_t *router_bias;   /* [E] or NULL */
-  const act_t *router_in;        /* [rows, h] what the router reads; NULL = what the experts read */
+  const act_t *router_in;        /* [rows, K] what the router reads; NULL = what the experts read */
   const vector_t *share_factors; /* [E] of the shares of ROUTING_LOGITS, or NULL */
   const int32_t *cuts; /* rank_ops.h: up and down have the experts of this rank; or NULL */
   bool sums_own;       /* with cuts: out has the sums over the experts of this rank, for `reduce` */

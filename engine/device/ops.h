@@ -22,6 +22,7 @@
 #include "engine/device/step_limits.h"
 #include "engine/device/swap_ops.h"
 #include "engine/device/tower_ops.h"
+#include "engine/device/value_ops.h"
 
 typedef struct device device_t; /* one opened back end */
 
@@ -58,6 +59,7 @@ typedef struct ops {
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */
+  const value_ops_t *values;        /* NULL = none of its operations */
   const struct draft_ops *drafts;   /* draft_ops.h; NULL = no heads in files of their own */
   const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */
   const lora_ops_t *lora;           /* NULL = no adapters */

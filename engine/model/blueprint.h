@@ -42,7 +42,7 @@ typedef struct rope_config {
   double theta, factor, low_freq_factor, high_freq_factor;
   double beta_fast, beta_slow, attention_factor /* 0 = derive */;
   bool truncate;
-  bool query_growth;     /* q grows from original_max on (llama_4_scaling_beta) */
+  double query_growth;   /* llama_4_scaling_beta: q grows from original_max on; 0 = it does not */
   int32_t dims;          /* rotated dimensions */
   int32_t moving;        /* of these, with ROPE_PROPORTIONAL */
   int32_t original_max;  /* original_max_position_embeddings */
@@ -113,7 +113,10 @@ typedef struct blueprint {
   bool embed_rounds;                 /* embed_scale is rounded to the run dtype first */
   double residual_scale, head_scale; /* of what is added to the stream; of the logits */
   double attn_scale, attn_softcap, final_softcap; /* of q.k, 0 = 1 / sqrt(D); 0 = none */
-  bool gated_mlp;                                 /* gate, up, down; else fc1, fc2 */
+  double alibi_max;         /* of the slopes 2^(-alibi_max i / heads); 0 = no ALiBi */
+  int32_t distance_buckets; /* numbers of a head that are added by distance; 0 = none */
+  double qkv_limit;         /* of the absolute values of q, k and v; 0 = none */
+  bool gated_mlp;           /* gate, up, down; else fc1, fc2 */
   activation_t activation;
   bool tied, headless; /* the head is the embedding; there is none: prompts become vectors */
   bool within;         /* the text model of a larger one, or a GGUF file, which may be */
@@ -125,10 +128,12 @@ typedef struct blueprint {
   int32_t window, window_groups; /* sliding window; model_window_groups, or all share blocks */
   uint8_t *layer_flags;          /* [num_layers + 1] LAYER_ bits; owned */
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
+  int32_t expert_in; /* numbers that experts read and write (Nemotron 3 Super); 0 = hidden_size */
   bool experts_normalise, experts_mxfp4;
   bool experts_stacked; /* one tensor for all experts: not one for each, or (Qwen3-VL) not turned */
   routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
+  bool group_pairs; /* a group counts by its two best experts, not by its best one */
   double share_floor, share_factor, share_more;
   /* Gemma 4. Layers that do not slide have heads of their own; 0 = they are as the others. */
   int32_t full_head_dim, full_kv_heads;

@@ -12,6 +12,7 @@ typedef enum tensor_role {
   ROLE_FINAL_NORM,    /* [h] */
   ROLE_HEAD,          /* [V, E] */
   ROLE_TYPES,         /* [types of tokens, h] */
+  ROLE_DISTANCES,     /* [buckets, Hq] what scores have for distances */
   ROLE_LAYER_EMBED,   /* [V, layers x P]: embeddings of every layer; P is per_layer_size */
   ROLE_LAYER_PROJECT, /* [layers x P, h] */
   ROLE_LAYER_NORM,    /* [P] */
@@ -53,6 +54,8 @@ typedef enum tensor_role {
   ROLE_EXPERT_GATE_UP_SCALES, /* follows the role of its blocks */
   ROLE_EXPERT_DOWN,           /* [h, I] */
   ROLE_EXPERT_DOWN_SCALES,
+  ROLE_EXPERTS_IN,    /* [H, h] before all experts, whose vectors have H numbers */
+  ROLE_EXPERTS_OUT,   /* [h, H] behind them */
   ROLE_SHARED_GATE,   /* [s, h] */
   ROLE_SHARED_UP,     /* [s, h] */
   ROLE_SHARED_DOWN,   /* [h, s] */

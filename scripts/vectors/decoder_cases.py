@@ -256,7 +256,7 @@ def draw_hunyuan(rng, dtype):
 
 def draw_olmo(rng, dtype):
     return olmo(*sizes(rng)[:4], dtype, **common(rng), attention_bias=rng.random() < 0.3,
-                tie_word_embeddings=rng.random() < 0.3)
+                tie_word_embeddings=rng.random() < 0.3, clip_qkv=rng.choice([None, 0.3, 1.0]))
 
 
 def draw_gemma(rng, dtype):

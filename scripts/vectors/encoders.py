@@ -54,6 +54,10 @@ KINDS = {
     "nomic": ("NomicBert", BERT),
     "gte": ("Gte", BERT),
     "gemma": ("Gemma3Text", ("gemma", "<pad>", "<bos>", "<eos>")),
+    "xlmr_xl": ("XLMRobertaXL", ("xlmr", "<pad>", "<s>", "</s>")),
+    "electra": ("Electra", BERT),
+    "eurobert": ("EuroBert", ROBERTA),
+    "mpnet": ("MPNet", BERT),
     "camembert": ("Camembert", ("xlmr", "<pad>", "<s>", "</s>")),
 }
 # Decoders, which classify by their last token.
@@ -112,6 +116,14 @@ CASES = {
                                     num_key_value_heads=2, head_dim=16, tie_word_embeddings=False,
                                     is_original_qwen3_reranker=True,
                                     classifier_from_token=["no", "yes"]),
+    "mpnet-mean": spec("mpnet", 48, 3, 80, 2),
+    "mpnet-labels": spec("mpnet", 32, 2, 64, 2, labels=3),
+    "xlmr-xl-rank": spec("xlmr_xl", 32, 2, 64, 2, labels=1),
+    "electra-rank": spec("electra", 32, 2, 64, 2, labels=1),
+    "eurobert-mean": spec("eurobert", 32, 2, 64, 2, num_key_value_heads=1),
+    "eurobert-rank": spec("eurobert", 32, 2, 64, 2, labels=1, num_key_value_heads=1),
+    "xlmr-xl-mean": spec("xlmr_xl", 32, 2, 64, 2),
+    "electra-cls": spec("electra", 32, 2, 64, 2, pooling="cls"),
 }
 # The prompt of Qwen3-Reranker, from its card.
 JUDGE_BEFORE = ("<|im_start|>system\nJudge whether the Document meets the requirements based "
@@ -134,6 +146,11 @@ def write_tokenizer(directory, kind, context):
     name, pad, cls, sep = KINDS[kind][1]
     made = json.loads((TOKENIZERS / name / "tokenizer.json").read_text())
     vocab = made["model"]["vocab"]
+    if kind == "mpnet":  # whose padding is id 1
+        for token, i in (("[UNK]", 0), ("[PAD]", 1)):
+            vocab[token] = i
+            next(t for t in made["added_tokens"] if t["content"] == token)["id"] = i
+        made["added_tokens"].sort(key=lambda t: t["id"])
     ids = vocab if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
     ids = {**ids, **{t["content"]: t["id"] for t in made["added_tokens"]}}
     if pad not in ids:
@@ -152,10 +169,13 @@ def write_tokenizer(directory, kind, context):
     (directory / "tokenizer.json").write_text(made)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad,
               "model_max_length": context, "cls_token": cls, "sep_token": sep}
-    if kind in ("bert", "nomic"):  # as BertTokenizer, the class in their published files
+    if kind in ("bert", "nomic", "electra"):  # as BertTokenizer, the class in their published files
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     return max(ids.values()) + 1, ids[pad], ids[cls], ids[sep]
+
+
+POSITIONS_BEHIND = ("roberta", "xlmr", "camembert", "mpnet", "xlmr_xl")  # the padding
 
 
 def make_config(case, sizes):
@@ -169,6 +189,10 @@ def make_config(case, sizes):
     else:
         keys = dict(hidden_size=case["hidden"], num_attention_heads=case["heads"],
                     intermediate_size=case["mlp"], num_hidden_layers=case["layers"])
+    if case["kind"] == "electra":
+        keys.update(embedding_size=case["hidden"])
+    if case["kind"] == "eurobert":
+        keys.update(classifier_pooling="mean")
     if case["kind"] == "modernbert":
         keys.update(cls_token_id=cls, sep_token_id=sep)
     if case["labels"]:
@@ -178,7 +202,7 @@ def make_config(case, sizes):
             keys.update(id2label=dict(enumerate(names)),
                         label2id={n: i for i, n in enumerate(names)})
     # Where positions begin.
-    behind = pad + 1 if case["kind"] in ("roberta", "xlmr", "camembert") else 0
+    behind = pad + 1 if case["kind"] in POSITIONS_BEHIND else 0
     keys = {**keys, "max_position_embeddings": behind + context_of(case), "vocab_size": vocab,
             "pad_token_id": pad,
             "bos_token_id": cls, "eos_token_id": sep, **case["config"]}

@@ -52,16 +52,22 @@ def case_dtype(config):
     return config.get("torch_dtype") or config.get("dtype")
 
 
+UNMAPPED = ("mistral4",)  # no AutoModelForCausalLM
+
+
 def build(config_dir, config):
     """A transformers model in fp32 from a written config.json, with eager attention."""
     made = AutoConfig.from_pretrained(config_dir)
     made._experts_implementation = "eager"  # the grouped products want aligned sizes
-    if "text_config" in config:
+    if "text_config" in config or config["model_type"] in UNMAPPED:
         kind = getattr(transformers, config["architectures"][0])
         model = kind._from_config(made, dtype=torch.float32, attn_implementation="eager").eval()
     else:
         model = AutoModelForCausalLM.from_config(made, dtype=torch.float32,
                                                  attn_implementation="eager").eval()
+    for module in model.modules():
+        if type(module).__name__ == "NemotronHMamba2Mixer":  # as NVIDIA's own code: PARITY.md
+            module.time_step_limit = tuple(made.time_step_limit)
     for module in model.modules():  # Gemma rounds it to the type that the model runs in
         scale = getattr(module, "embed_scale", None)
         if torch.is_tensor(scale):
@@ -74,13 +80,18 @@ def run(model, ids):
         return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
 
 
-CACHELESS = ("bamba",)  # transformers 5.23: its runs with and without a cache differ
+def is_cacheless(model):
+    """transformers 5.23: runs with and without a cache differ. Those of Nemotron-H bound the steps
+    of the state in its chunked form alone."""
+    config = model.config
+    bounds = getattr(config, "time_step_limit", None) if config.model_type == "nemotron_h" else None
+    return config.model_type == "bamba" or (bounds is not None and bounds[1] < 1e6)
 
 
 def continue_greedily(model, prompt, count):
     """`count` ids by the largest logit, with the cache of transformers where that is right."""
     ids, cache, step = [], None, torch.tensor([prompt])
-    if model.config.model_type in CACHELESS:
+    if is_cacheless(model):
         for _ in range(count):
             ids.append(int(run(model, prompt + ids)[-1].argmax()))
         return ids

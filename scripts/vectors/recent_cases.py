@@ -3,8 +3,9 @@
 As decoder_cases.py: `DRAWS` draws a random config.json of a family, `CASES` are the committed ones.
 """
 
-from decoder_cases import common, sizes
-from model_cases import LLAMA3, TINY, gemma2, granite, llama_like, ministral3, v5, without
+from decoder_cases import common, olmo, sizes
+from model_cases import (LLAMA3, TINY, gemma2, granite, latent, llama_like, ministral3, v5,
+                         without)
 
 WINDOWS = ("full_attention", "sliding_attention")
 
@@ -72,6 +73,20 @@ def gpt_neo(hidden, heads, types, dtype="float32", **more):
             "torch_dtype": dtype, "bos_token_id": 2, "eos_token_id": 2, **more}
 
 
+def bloom(hidden, heads, dtype="float32", **more):
+    """Of 2022, as MPT of 2023: scores that fall with the distance."""
+    return {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "hidden_size": hidden,
+            "n_head": heads, "n_layer": 3, "seq_length": 256, "vocab_size": 199,
+            "torch_dtype": dtype, "bos_token_id": 1, "eos_token_id": 2, **more}
+
+
+def mpt(hidden, heads, dtype="float32", attn=None, **more):
+    return {"architectures": ["MptForCausalLM"], "model_type": "mpt", "d_model": hidden,
+            "n_heads": heads, "n_layers": 3, "max_seq_len": 256, "vocab_size": 199,
+            "attn_config": {"alibi": True, **(attn or {})}, "torch_dtype": dtype,
+            "bos_token_id": 1, "eos_token_id": 2, **more}
+
+
 def mellum(*args, **more):
     made = scored("MellumForCausalLM", "mellum", *args, **{
         "sliding_window": 16, "norm_topk_prob": True, "layer_types": [
@@ -82,6 +97,42 @@ def mellum(*args, **more):
     return {**made, "rope_parameters": {
         "full_attention": full,
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
+
+
+def mistral4(hidden, heads, mlp, dtype="float32", **more):
+    """Queries grow from the original length on."""
+    made = latent("Mistral4ForCausalLM", "mistral4", hidden, heads, mlp, dtype, **{
+        "n_group": 4, "topk_group": 2, "n_shared_experts": 1, **more})
+    whole = made["qk_nope_head_dim"] + made["qk_rope_head_dim"]
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+            "original_max_position_embeddings": 32,
+            "partial_rotary_factor": made["qk_rope_head_dim"] / whole}
+    return {**without(made, "rope_theta", "scoring_func", "topk_method"), "rope_parameters": rope,
+            "max_position_embeddings": 256}
+
+
+def draw_mistral4(rng, dtype):
+    heads, groups = rng.choice([1, 2, 3, 8]), rng.choice([1, 2, 3])
+    count = groups * rng.randint(2, 5)
+    taken = rng.randint(1, groups) if dtype == "float32" else groups
+    top = rng.randint(1, count // groups * taken) if dtype == "float32" else count
+    layers = rng.randint(1, 4)
+    made = mistral4(
+        8 * heads * rng.randint(2, 9), heads, 8 * rng.randint(4, 40), dtype,
+        num_hidden_layers=layers, n_group=groups, topk_group=taken, n_routed_experts=count,
+        num_experts_per_tok=top, moe_intermediate_size=8 * rng.randint(2, 20),
+        n_shared_experts=rng.randint(1, 3), norm_topk_prob=rng.random() < 0.7,
+        routed_scaling_factor=rng.choice([1.0, 2.5]), first_k_dense_replace=rng.randint(0, layers),
+        kv_lora_rank=2 * rng.randint(4, 70), qk_rope_head_dim=4 * rng.randint(1, 16),
+        q_lora_rank=rng.choice([None, 8 * rng.randint(2, 20)]),
+        qk_nope_head_dim=4 * rng.randint(1, 35), v_head_dim=rng.randint(4, 140),
+        attention_bias=rng.random() < 0.4, rope_interleave=rng.random() < 0.7,
+        rms_norm_eps=rng.choice([1e-5, 1e-6]), tie_word_embeddings=rng.random() < 0.3)
+    made["rope_parameters"] |= {"mscale_all_dim": rng.choice([0.7, 1.0]),
+                                "llama_4_scaling_beta": rng.choice([0.1, 0.5]),
+                                "original_max_position_embeddings": rng.choice([16, 32, 128])}
+    return made
 
 
 def draw_scored(make):
@@ -126,12 +177,13 @@ def draw_ministral(rng, dtype):
 
 
 def draw_ministral3(rng, dtype):
-    """Short of the length from which the queries grow."""
+    """Queries grow from the original length on."""
     hidden, heads, kv_heads, mlp, _ = sizes(rng)
     rope = {"rope_type": "yarn", "rope_theta": rng.choice([1e4, 1e6]), "factor": 16.0,
             "beta_fast": rng.choice([8.0, 32.0]), "beta_slow": 1.0, "mscale": 1.0,
-            "mscale_all_dim": rng.choice([0.5, 1.0]), "llama_4_scaling_beta": 0.1,
-            "original_max_position_embeddings": 128}
+            "mscale_all_dim": rng.choice([0.5, 1.0]),
+            "llama_4_scaling_beta": rng.choice([0.1, 0.5]),
+            "original_max_position_embeddings": rng.choice([8, 16, 128])}
     return ministral3(hidden, heads, kv_heads, mlp, dtype, **common(rng), rope_parameters=rope,
                       tie_word_embeddings=rng.random() < 0.4, vocab_size=199)
 
@@ -170,6 +222,19 @@ def draw_gpt_neo(rng, dtype):
                    tie_word_embeddings=rng.random() < 0.7)
 
 
+def draw_by_distance(make):
+    def drawn(rng, dtype):
+        heads = rng.choice([1, 2, 3, 4, 6, 12])
+        own = {"n_layer" if make is bloom else "n_layers": rng.randint(1, 4),
+               "layer_norm_epsilon": rng.choice([1e-5, 1e-4]),
+               "tie_word_embeddings": rng.random() < 0.6}
+        if make is mpt:
+            own["attn"] = {"clip_qkv": rng.choice([None, 0.5]),
+                           "softmax_scale": rng.choice([None, 0.2])}
+        return make(heads * 8 * rng.randint(1, 6), heads, dtype, **own)
+    return drawn
+
+
 def draw_hyperclovax(rng, dtype):
     hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
     return hyperclovax(hidden, heads, kv_heads, mlp, dtype, **common(rng), head_dim=head_dim,
@@ -183,6 +248,7 @@ def draw_hyperclovax(rng, dtype):
 DRAWS = {"jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
          "hyperclovax": draw_hyperclovax, "ministral": draw_ministral,
          "ministral3": draw_ministral3, "cwm": draw_cwm, "youtu": draw_youtu,
+         "mistral4": draw_mistral4, "bloom": draw_by_distance(bloom), "mpt": draw_by_distance(mpt),
          **{make.__name__: draw_scored(make) for make in (exaone_moe, hy_v3, afmoe, mellum)}}
 
 CASES = {
@@ -214,4 +280,17 @@ CASES = {
     "recent-gpt-neo": (None, gpt_neo(96, 4, [[["global", "local"], 2]])),
     "recent-files-gpt-neo": ("plain", gpt_neo(48, 2, [[["local"], 1], [["global"], 1]], "bfloat16",
                                               intermediate_size=64, **TINY)),
+    "recent-mistral4": (None, mistral4(64, 4, 96)),
+    "recent-files-mistral4": ("plain", mistral4(48, 2, 64, "bfloat16", q_lora_rank=None, n_group=1,
+                                                topk_group=1, n_routed_experts=4,
+                                                num_experts_per_tok=4, vocab_size=67)),
+    "recent-ministral3-long": (None, ministral3(96, 4, 2, 136, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "original_max_position_embeddings": 16, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})),
+    "recent-olmo-clipped": (None, olmo(96, 4, 2, 136, clip_qkv=0.5)),
+    "recent-bloom": (None, bloom(96, 6)),
+    "recent-files-bloom": ("plain", bloom(48, 3, "bfloat16", n_layer=2, vocab_size=67)),
+    "recent-mpt": (None, mpt(96, 6, attn={"clip_qkv": 0.5})),
+    "recent-files-mpt": ("plain", mpt(48, 3, "bfloat16", n_layers=2, vocab_size=67)),
 }

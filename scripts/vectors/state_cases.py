@@ -2,6 +2,8 @@
 None for dummy weights, and its config.json. The run of 105 tokens crosses the border of a chunk of
 transformers' (64), and its greedy part goes through its recurrent form."""
 
+import torch
+
 from model_cases import TOWER, llama_like, with_tower, without
 
 STATE_TINY = {"vocab_size": 67, "max_position_embeddings": 128}
@@ -192,7 +194,17 @@ def draw_nemotron_h(rng, dtype):
                       "topk_group": taken, "n_routed_experts": count, "num_experts_per_tok": top,
                       "norm_topk_prob": rng.random() < 0.7,
                       "moe_intermediate_size": 8 * rng.randint(2, 9),
-                      "moe_shared_expert_intermediate_size": 8 * rng.randint(2, 9)})
+                      "moe_shared_expert_intermediate_size": 8 * rng.randint(2, 9),
+                      "moe_latent_size": rng.choice([None, 8 * rng.randint(2, 9)]),
+                      "time_step_limit": rng.choice([[0.0, 1e9], [0.0, 1e9], [0.0005, 0.05]])})
+
+
+def lower_steps(model, rng, dtype):
+    """Steps about transformers' own time_step_min, of every second head or so."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("dt_bias"):
+            chosen = torch.tensor([rng.random() < 0.5 for _ in parameter])
+            parameter.data = (parameter.data - 7.0 * chosen).to(dtype).float()
 
 
 def draw_falcon_h1(rng, dtype):
@@ -271,4 +283,8 @@ STATE_CASES = {
         mamba_d_ssm=None, mamba_d_head="auto", mamba_n_groups=1)),
     "state-files-falcon-h1": ("plain", falcon_h1(48, 2, 1, 64, mamba_rms_norm=True,
                                                  num_hidden_layers=2, **STATE_TINY)),
+    # Nemotron 3 Super: experts of a smaller vector; steps within bounds
+    "state-files-nemotron-h-super": ("plain", nemotron_h(
+        48, 2, 1, 64, hybrid_override_pattern="ME*E", moe_latent_size=24,
+        time_step_limit=[0.3, 0.8], **STATE_TINY)),
 }

@@ -7,6 +7,7 @@ As decoder_cases.py: `DRAWS` draws a random config.json, `CASES` are the committ
 from model_cases import (TINY, deepseek_v3, gemma3, glm4_moe, llama, llama_like, ministral3,
                          mistral, phi3, qwen2, qwen3, qwen3_moe, with_tower, without)
 from decoder_cases import exaone4
+from recent_cases import mistral4
 from state_cases import lfm2
 
 SIGHT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
@@ -157,7 +158,11 @@ def draw(make, text_of, **more):
     def drawn(rng, dtype):
         heads, width = rng.choice([1, 2, 3]), rng.choice([16, 32, 48])
         own = {**TINY, "num_hidden_layers": rng.randint(1, 3)}
-        if text_of is deepseek_v3:
+        if text_of is mistral4:
+            own = {"num_hidden_layers": own["num_hidden_layers"], "vocab_size": 67,
+                   **({} if dtype == "float32" else {"num_experts_per_tok": 8, "topk_group": 4})}
+            text = text_of(heads * width, heads, 8 * rng.randint(4, 20), **own)
+        elif text_of is deepseek_v3:
             own |= {} if dtype == "float32" else {"num_experts_per_tok": 8, "topk_group": 4}
             text = text_of(heads * width, heads, 8 * rng.randint(4, 20), **own)
         elif text_of is lfm2:
@@ -189,6 +194,7 @@ DRAWS = {
     "idefics3": draw(idefics3, llama), "gemma3_images": draw(gemma3_images, gemma3),
     "mistral3": draw(mistral3, mistral),
     "mistral3_ministral": draw(mistral3, ministral3),
+    "mistral3_mistral4": draw(mistral3, mistral4),
     "qwen2_vl": draw(qwen2_vl, qwen2), "qwen2_5_vl": draw(qwen2_5_vl, qwen2),
     "qwen3_vl": draw(qwen3_vl, qwen3), "glm46v": draw(glm46v, glm4v_text),
     "smolvlm": draw(smolvlm, llama), "exaone4_5": draw(exaone4_5, exaone4),
@@ -244,5 +250,8 @@ CASES = {
     "wrapped-kimi-k25-saved": ("sharded", kimi_k25(
         deepseek_v3(48, 2, 64, **{**TINY, "n_routed_experts": 4, "n_group": 2, "topk_group": 1,
                                   "num_experts_per_tok": 2}), projection_hidden_size=16)),
+    "wrapped-mistral3-mistral4": ("plain", mistral3(mistral4(
+        48, 2, 64, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2,
+        num_hidden_layers=2, vocab_size=67), True)),
     "wrapped-qianfan-ocr-saved": ("sharded", qianfan_ocr(qwen3(48, 2, 1, 64, head_dim=32, **TINY))),
 }

@@ -40,6 +40,9 @@ def draw_case(rng, kind):
     judges = kind == "qwen3" and rng.random() < 0.5
     heads = rng.choice([1, 2, 3, 5])
     width, more = heads * rng.choice([16, 20, 32]), {}
+    if kind == "eurobert":
+        more = {"attention_bias": rng.random() < 0.5,
+                "classifier_pooling": rng.choice(["bos", "mean"])}
     if kind == "modernbert":
         more = {"local_attention": rng.choice([2, 9, 16, 64])}
         biases = ("norm_bias", "attention_bias", "mlp_bias")

@@ -149,7 +149,7 @@ def compare(parity, convert, score, options, index, kind):
     prompt = [rng.randrange(3, config["vocab_size"]) for _ in range(length)]
     ids = prompt + parity.models.continue_greedily(model, prompt, STEPS)
     exact, bound = parity.models.run(model, ids), parity.TOLERANCE
-    if long and kind not in parity.models.CACHELESS:
+    if long and not parity.models.is_cacheless(model):
         bound = max(bound, 4 * parity.forms_apart(model, ids, exact))
     parity.save(model, config, directory / "hf", parity.decoder_cases.TWINS.get(kind, "plain"),
                 parity.torch.float32)

@@ -48,7 +48,8 @@ enum {
   FOR_NO_ROPE,
   FOR_LOCAL_THETA,
   FOR_NESTED,
-  FOR_BIDIRECTIONAL
+  FOR_BIDIRECTIONAL,
+  FOR_CLIP
 };
 
 /* Keys that change the computation and are not supported. A neutral value is harmless: null, false,
@@ -74,8 +75,9 @@ static const struct {
     {"use_mrope", 0, FOR_NONE},
     {"use_qk_norm", 0, FOR_QK_NORM},
     {"qk_layernorm", 0, FOR_QK_LAYERNORM},
-    {"clip_qkv", 0, FOR_NONE},
+    {"clip_qkv", 0, FOR_CLIP},
     {"alibi", 0, FOR_NONE},
+    {"apply_residual_connection_post_layernorm", 0, FOR_NONE},
     {"num_experts", 0, FOR_EXPERTS},
     {"num_local_experts", 0, FOR_EXPERTS},
     {"n_routed_experts", 0, FOR_SHARED_EXPERTS},
@@ -107,6 +109,7 @@ static bool family_knows(const family_t *family, int families) {
     return family->qk_norm_key != NULL && strcmp(family->qk_norm_key, "qk_layernorm") == 0;
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
+  case FOR_CLIP: return family->clip_key;
   case FOR_BIDIRECTIONAL: /* Gemma 3 and 4 */ return family->local_theta > 0;
   default: return false;
   }
@@ -237,8 +240,9 @@ static void read_mtp(config_reader_t *reader, const family_t *family, blueprint_
 static void read_sizes(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->vocab_size =
       (int32_t)config_int(reader, KEYS("vocab_size"), family->vocab_size, 1, VOCAB_MAX);
-  bp->hidden_size = (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "d_model", "dim"),
-                                        family->hidden_size, 1, HIDDEN_MAX);
+  bp->hidden_size =
+      (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
+                          family->hidden_size, 1, HIDDEN_MAX);
   bp->num_layers =
       (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
                           config_count_layers(reader, family), 1, MODEL_LAYERS_MAX);
@@ -388,6 +392,7 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
       bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", family->attn_softcap);
     bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   }
+  if (family->clip_key) bp->qkv_limit = positive_or_null(reader, "clip_qkv", 0);
   if (family->embed_root_key != NULL && config_bool(reader, KEYS(family->embed_root_key), false))
     bp->embed_scale = sqrt((double)bp->hidden_size);
   if (family->logit_scale != 0)
@@ -405,9 +410,10 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
 
 static void read_positions(config_reader_t *reader, const family_t *family, double tokenizer_max,
                            blueprint_t *bp) {
-  int32_t positions =
-      (int32_t)config_int(reader, KEYS("max_position_embeddings", "n_positions", "n_ctx"),
-                          family->max_positions, 1, CONTEXT_MAX);
+  const char *const *keys = family->alibi
+                                ? KEYS("max_seq_len", "seq_length") /* BLOOM has no bound */
+                                : KEYS("max_position_embeddings", "n_positions", "n_ctx");
+  int32_t positions = (int32_t)config_int(reader, keys, family->max_positions, 1, CONTEXT_MAX);
   int64_t base = positions;
   if (isfinite(tokenizer_max) && tokenizer_max >= 1 && tokenizer_max < (double)base) {
     base = (int64_t)tokenizer_max;
@@ -427,11 +433,6 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
   if (!stretched && (bp->rope.type == ROPE_LINEAR || bp->rope.type == ROPE_DYNAMIC))
     length *= bp->rope.factor;
   bp->max_model_len = bp->default_model_len = (int32_t)fmin(length, CONTEXT_MAX);
-  if (bp->rope.query_growth && bp->rope.original_max < bp->max_model_len) {
-    blueprint_note(bp, "context limited to %d of %d tokens: llama_4_scaling_beta is 1 up to there",
-                   bp->rope.original_max, bp->max_model_len);
-    bp->max_model_len = bp->default_model_len = bp->rope.original_max;
-  }
   /* Up to the trained length the angles are those of the training; a user must ask for a longer
    * context, because they are chosen once for all positions. */
   bool chosen = bp->rope.type == ROPE_LONGROPE || bp->rope.type == ROPE_DYNAMIC;
@@ -567,6 +568,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   read_scales(&reader, family, bp);
   bp->tied = config_ties(&reader, wrapper, family);
   if (reader.code == 0) config_read_layers(&reader, family, bp);
+  if (reader.code == 0) config_read_distances(&reader, family, bp);
   if (reader.code == 0) config_read_gemma4(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);
   if (reader.code == 0) config_read_eagle(&reader, family, bp);

@@ -54,6 +54,8 @@ bool config_ties(config_reader_t *reader, const wrapper_t *wrapper, const family
 /* Finds the layers with a sliding window and those without rotation; allocates
  * blueprint->layer_flags. config_layers.c. */
 void config_read_layers(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+/* Scores that depend on distances, behind the layers. config_alibi.c. */
+void config_read_distances(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* What Gemma 4 has of its own, behind the layers; its experts. config_gemma4.c. */
 void config_read_gemma4(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 void config_read_beside(config_reader_t *reader, blueprint_t *blueprint);

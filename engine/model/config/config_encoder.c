@@ -12,7 +12,8 @@
 enum { TYPES_MAX = 1024, LABELS_DEFAULT = 2, LABELS_MAX = 65536 };
 
 /* Keys of other variants of the same architectures, with the one value that is served. */
-static void refuse_variants(config_reader_t *reader, const family_t *family) {
+static void refuse_variants(config_reader_t *reader, const family_t *family,
+                            const blueprint_t *bp) {
   static const char *const must_be_off[] = {"logn_attention_scale",
                                             "prenorm",
                                             "use_rms_norm",
@@ -29,6 +30,13 @@ static void refuse_variants(config_reader_t *reader, const family_t *family) {
   if (json_is_given(kind) && !json_equals(kind, served))
     config_refuse(reader, "position_embedding_type", kind, "%s for %s", served,
                   family->architecture);
+  /* ELECTRA: a projection of smaller embeddings, of its small models. */
+  int64_t width = bp->hidden_size;
+  if (strcmp(family->name, "electra") == 0)
+    width = config_int(reader, KEYS("embedding_size"), 128, 1, 65536);
+  if (width != bp->hidden_size)
+    config_refuse(reader, "embedding_size", NULL, "is %lld; it must be hidden_size, %d",
+                  (long long)width, bp->hidden_size);
   for (size_t i = 0; i < ARRAY_LEN(must_be_off); i++) {
     const json_t *value = config_get(reader, must_be_off[i]);
     double number = 0;
@@ -43,6 +51,9 @@ static void read_padding(config_reader_t *reader, const family_t *family, bluepr
   if (!family->padded_positions) return;
   int64_t pad = config_int_or_null(reader, KEYS("pad_token_id"), family->pad_id, family->pad_id, 0,
                                    bp->vocab_size - 1);
+  if (family->distances && pad != family->pad_id)
+    config_refuse(reader, "pad_token_id", config_get(reader, "pad_token_id"), "%d for %s",
+                  family->pad_id, family->architecture);
   bp->position_offset = (int32_t)pad + 1;
   if (bp->num_positions <= bp->position_offset) {
     config_refuse(reader, "max_position_embeddings", NULL, "is %d; more than pad_token_id + 1, %d",
@@ -68,17 +79,20 @@ static void read_labels(config_reader_t *reader, const family_t *family, bluepri
   if (names != NULL && names->type == JSON_OBJECT && names->count > 0) count = names->count;
   bp->encoder.num_labels = (int32_t)count;
   if (!family->encoder) return;
-  bool modern = family->first_unnormed;
+  bool modern = family->first_unnormed, late = strcmp(family->name, "eurobert") == 0;
   bp->encoder.has_pooler = true;
   bp->encoder.pooler_norm = modern;
   bp->encoder.pooler_bias = !modern || config_bool(reader, KEYS("classifier_bias"), false);
   bp->encoder.pooler = modern ? ACTIVATION_GELU : ACTIVATION_TANH;
   if (strcmp(family->name, "distilbert") == 0) bp->encoder.pooler = ACTIVATION_RELU;
+  if (late || strcmp(family->name, "electra") == 0) bp->encoder.pooler = ACTIVATION_GELU;
   const json_t *act = config_get(reader, "classifier_activation");
   if (modern && act != NULL && !json_equals(act, "gelu"))
     config_refuse(reader, "classifier_activation", act, "gelu");
   const json_t *pooling = config_get(reader, "classifier_pooling");
-  bp->encoder.mean_pooled = modern && json_equals(pooling, "mean");
+  bp->encoder.mean_pooled = (modern || late) && json_equals(pooling, "mean");
+  if (late && !bp->encoder.mean_pooled && !json_equals(pooling, "bos"))
+    config_refuse(reader, "classifier_pooling", pooling, "bos, mean (its default is late)");
   if (modern && pooling != NULL && !bp->encoder.mean_pooled && !json_equals(pooling, "cls"))
     config_refuse(reader, "classifier_pooling", pooling, "cls, mean");
 }
@@ -96,9 +110,9 @@ void config_read_encoder(config_reader_t *reader, const family_t *family, bool c
   /* The window counts the tokens of both sides; an attention of ours those of one, and itself. */
   if (bp->encoder.bidirectional && bp->window > 0) bp->window = bp->window / 2 + 1;
   if (!read_judge(reader, bp) && classifies) read_labels(reader, family, bp);
-  if (!family->encoder) return;
-  refuse_variants(reader, family);
   bp->encoder.embed_norm = family->embed_norm;
+  if (!family->encoder) return;
+  refuse_variants(reader, family, bp);
   bp->encoder.first_unnormed = family->first_unnormed;
   if (family->token_types > 0)
     bp->encoder.token_types =

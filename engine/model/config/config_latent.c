@@ -27,7 +27,7 @@ void config_read_latent(config_reader_t *reader, const family_t *family, bluepri
   bp->value_dim = (int32_t)config_int(reader, KEYS("v_head_dim"), family->value_dim, 1, PART_MAX);
   bp->head_dim = nope + bp->rope_dim;
   need_same(reader, "num_key_value_heads", bp->num_heads);
-  need_same(reader, "head_dim", bp->rope_dim);
+  need_same(reader, "head_dim", family->whole_factor ? bp->head_dim : bp->rope_dim);
   if (config_bool(reader, KEYS("mlp_bias"), false))
     config_refuse(reader, "mlp_bias", config_get(reader, "mlp_bias"), "false for %s",
                   family->architecture);

@@ -187,9 +187,8 @@ static void read_scaling(config_reader_t *reader, const family_t *family, int32_
   if (rope->type != ROPE_YARN && config_find(reader, KEYS("mscale", "mscale_all_dim"), &name)) {
     config_refuse(reader, name, NULL, "is supported beside yarn alone");
   }
-  if (family->query_growth) {
-    rope->query_growth = config_double(reader, KEYS("llama_4_scaling_beta"), 0, 0, 1e3, false) > 0;
-  }
+  if (family->query_growth)
+    rope->query_growth = config_double(reader, KEYS("llama_4_scaling_beta"), 0, 0, 1e3, false);
 }
 
 /* Returns rope_scaling or rope_parameters; NULL if neither has a value. If both exist, the
@@ -300,7 +299,8 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
   if (dict != NULL) {
     check_keys(&inner, family, name, dict);
     read_scaling(&inner, family, head_dim, rope);
-    partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
+    if (!family->whole_factor)
+      partial = config_double(&inner, KEYS("partial_rotary_factor"), partial, 0, 1, true);
     original = config_int(&inner, KEYS("original_max_position_embeddings"), original, 1, 1 << 24);
     reader->code = inner.code;
   } else if (family->expert_keys == EXPERTS_GPT_OSS) {
@@ -376,6 +376,16 @@ static void note_readings(config_reader_t *reader, const family_t *family, bluep
   }
 }
 
+/* Mistral 4: the part of a whole head that is rotated, which its sizes say, too. */
+static void check_whole_factor(config_reader_t *reader, const blueprint_t *bp) {
+  const double own = (double)bp->rope_dim / bp->head_dim;
+  const double part = config_double(reader, KEYS("partial_rotary_factor"), own, 0, 1, true);
+  if ((int32_t)(part * bp->head_dim) != (int32_t)(own * bp->head_dim))
+    config_refuse(reader, "partial_rotary_factor", NULL,
+                  "is %g, but qk_rope_head_dim %d of %d dimensions are %g", part, bp->rope_dim,
+                  bp->head_dim, own);
+}
+
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint) {
   rope_config_t start = {.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
@@ -401,6 +411,7 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
   inner.root = dict;
   inner.outer = NULL;
   if (reader->code == 0) read_mrope(&inner, family, rope);
+  if (reader->code == 0 && family->whole_factor) check_whole_factor(&inner, blueprint);
   reader->code = inner.code;
   if (family->local_theta < 0 && dict != NULL && json_get(dict, "full_attention") == NULL)
     local->theta = rope->theta;

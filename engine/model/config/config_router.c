@@ -34,9 +34,9 @@ static void need_number(config_reader_t *reader, const char *key, int64_t number
 
 /* Groups of experts, of which a row takes the best. */
 static void read_groups(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  const bool sigmoid = bp->routing == ROUTING_SIGMOID;
-  bool grouped = sigmoid;
-  if (!sigmoid) { /* DeepSeek V2 says by topk_method whether it has groups */
+  const bool pairs = bp->group_pairs;
+  bool grouped = pairs;
+  if (!pairs) { /* DeepSeek V2 says by topk_method whether it has groups */
     const json_t *method = config_get(reader, "topk_method");
     grouped = method != NULL && json_equals(method, "group_limited_greedy");
     need_word(reader, "topk_method", KEYS("greedy", "group_limited_greedy"));
@@ -53,9 +53,9 @@ static void read_groups(config_reader_t *reader, const family_t *family, bluepri
   bp->groups_top =
       (int32_t)config_int(reader, KEYS("topk_group"), family->groups_top, 1, bp->num_groups);
   if (reader->code != 0) return; /* what was refused is 0 */
-  if (bp->num_experts % bp->num_groups != 0 || (sigmoid && bp->num_experts < 2 * bp->num_groups)) {
+  if (bp->num_experts % bp->num_groups != 0 || (pairs && bp->num_experts < 2 * bp->num_groups)) {
     config_refuse(reader, "n_group", NULL, "is %d, which must divide the %d experts%s",
-                  bp->num_groups, bp->num_experts, sigmoid ? " into groups of 2 or more" : "");
+                  bp->num_groups, bp->num_experts, pairs ? " into groups of 2 or more" : "");
   } else if (bp->groups_top < bp->num_groups &&
              bp->experts_top > bp->num_experts / bp->num_groups * bp->groups_top) {
     config_refuse(reader, "topk_group", NULL,
@@ -115,7 +115,7 @@ static void read_deepseek(config_reader_t *reader, const family_t *family, bluep
       config_double(reader, KEYS("routed_scaling_factor", "router_scaling_factor", "route_scale"),
                     family->share_factor, 0, 1e4, true);
   bp->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
-  if (bp->routing == ROUTING_SOFTMAX && bp->experts_normalise) {
+  if (!bp->group_pairs && bp->experts_normalise) {
     config_refuse(reader, "norm_topk_prob", config_get(reader, "norm_topk_prob"), "false for %s",
                   family->architecture);
   }
@@ -177,7 +177,6 @@ static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint
 
 /* The layers with experts are marked; a model may have none. */
 static void read_nemotron(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  const json_t *latent = config_get(reader, "moe_latent_size");
   bool any = false;
   for (int32_t i = 0; i < bp->num_layers; i++) any |= (bp->layer_flags[i] & LAYER_EXPERTS) != 0;
   if (!any) return;
@@ -187,7 +186,8 @@ static void read_nemotron(config_reader_t *reader, const family_t *family, bluep
   bp->share_factor =
       config_double(reader, KEYS("routed_scaling_factor"), family->share_factor, 0, 1e4, true);
   bp->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
-  if (json_is_given(latent)) config_refuse(reader, "moe_latent_size", latent, "absent or null");
+  bp->expert_in =
+      (int32_t)config_int_or_null(reader, KEYS("moe_latent_size"), 0, 0, 1, EXPERT_SIZE_MAX);
   if (bp->mlp_bias)
     config_refuse(reader, "mlp_bias", config_get(reader, "mlp_bias"), "false beside experts");
   read_groups(reader, family, bp);
@@ -195,6 +195,7 @@ static void read_nemotron(config_reader_t *reader, const family_t *family, bluep
 
 void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   blueprint->routing = family->routing;
+  blueprint->group_pairs = family->group_pairs || family->routing == ROUTING_SIGMOID;
   blueprint->num_groups = blueprint->groups_top = 1;
   blueprint->share_factor = 1.0;
   blueprint->experts_normalise = true;

@@ -45,10 +45,56 @@ static const tensor_pattern_t bert_patterns[] = {
     POOLER("pooler.dense", WHEN_LABELS),
     LABELS("/classifier"),
 };
+#define MPNET_LAYER BERT_LAYER "attention.attn."
+static const tensor_pattern_t mpnet_patterns[] = {
+    EMBED("embeddings.word_embeddings"),
+    POSITIONS,
+    EMBED_NORM("embeddings.LayerNorm"),
+    ROW(ROLE_DISTANCES, "encoder.relative_attention_bias", NULL, DIM_BUCKETS, DIM_HEADS,
+        WHEN_ALWAYS, WHEN_NEVER),
+    APART(ROLE_Q, MPNET_LAYER "q", "attn_q", DIM_Q),
+    APART(ROLE_K, MPNET_LAYER "k", "attn_k", DIM_KV),
+    APART(ROLE_V, MPNET_LAYER "v", "attn_v", DIM_KV),
+    OUT(MPNET_LAYER "o"),
+    MLP(ROLE_UP, BERT_LAYER "intermediate.dense", "ffn_up", DIM_MLP, DIM_HIDDEN),
+    MLP(ROLE_DOWN, BERT_LAYER "output.dense", "ffn_down", DIM_HIDDEN, DIM_MLP),
+    LATE_NORMS(BERT_LAYER, "attention.LayerNorm", "output.LayerNorm"),
+    POOLER("/classifier.dense", WHEN_LABELS),
+    LABELS("/classifier.out_proj"),
+};
 static const tensor_pattern_t roberta_patterns[] = {
     BERT_ROWS,
     POOLER("/classifier.dense", WHEN_LABELS),
     LABELS("/classifier.out_proj"),
+};
+
+/* Norms before both blocks, and none behind the embeddings. */
+static const tensor_pattern_t xlm_roberta_xl_patterns[] = {
+    EMBED("embeddings.word_embeddings"),
+    POSITIONS,
+    TYPES,
+    VECTOR(ROLE_FINAL_NORM, "encoder.LayerNorm", "output_norm"),
+    VECTOR(ROLE_ATTN_NORM, BERT_LAYER "attention.self_attn_layer_norm", "blk.#.attn_norm"),
+    APART(ROLE_Q, BERT_LAYER "attention.self.query", "attn_q", DIM_Q),
+    APART(ROLE_K, BERT_LAYER "attention.self.key", "attn_k", DIM_KV),
+    APART(ROLE_V, BERT_LAYER "attention.self.value", "attn_v", DIM_KV),
+    OUT(BERT_LAYER "attention.output.dense"),
+    VECTOR(ROLE_MLP_NORM, BERT_LAYER "LayerNorm", "blk.#.ffn_norm"),
+    MLP(ROLE_UP, BERT_LAYER "intermediate.dense", "ffn_up", DIM_MLP, DIM_HIDDEN),
+    MLP(ROLE_DOWN, BERT_LAYER "output.dense", "ffn_down", DIM_HIDDEN, DIM_MLP),
+    POOLER("/classifier.dense", WHEN_LABELS),
+    LABELS("/classifier.out_proj"),
+};
+
+/* Layers of Llama that read in both directions. */
+static const tensor_pattern_t eurobert_patterns[] = {
+    EMBED("embed_tokens"),
+    FINAL_NORM("norm", WHEN_NEVER),
+    PRE_NORMS,
+    PROJECTION_ROWS,
+    DENSE_ROWS,
+    POOLER("/dense", WHEN_LABELS),
+    LABELS("/classifier"),
 };
 
 #define DISTIL_LAYER "transformer.layer.#."
@@ -123,6 +169,15 @@ static const tensor_pattern_t gte_patterns[] = {
 static const layout_t layout_bert = {PATTERNS(bert_patterns), .prefixes = {"", "bert."}, UNUSED};
 static const layout_t layout_roberta = {PATTERNS(roberta_patterns), .prefixes = {"", "roberta."},
                                         UNUSED};
+static const layout_t layout_xlm_roberta_xl = {PATTERNS(xlm_roberta_xl_patterns),
+                                               .prefixes = {"", "roberta."}, UNUSED};
+static const layout_t layout_electra = {PATTERNS(roberta_patterns), .prefixes = {"", "electra."},
+                                        .ignored = {"discriminator_predictions.",
+                                                    "generator_predictions.", "generator_lm_head.",
+                                                    "position_ids"}};
+static const layout_t layout_eurobert = {PATTERNS(eurobert_patterns), .prefixes = {"", "model."},
+                                         .ignored = {"lm_head.", ROTARY_BUFFERS}};
+static const layout_t layout_mpnet = {PATTERNS(mpnet_patterns), .prefixes = {"", "mpnet."}, UNUSED};
 static const layout_t layout_distilbert = {PATTERNS(distilbert_patterns),
                                            .prefixes = {"", "distilbert."}, .ignored = {"vocab_"}};
 static const layout_t layout_modernbert = {
@@ -148,6 +203,17 @@ static const family_t rows[] = {
      SIZES(50265, 768, 3072, 12, 12, 0, 0, 512), .padded_positions = true, .pad_id = 1},
     {XLM_ROBERTA, NAMES("xlm-roberta", "XLMRobertaModel")},
     {XLM_ROBERTA, NAMES("camembert", "CamembertModel")},
+    {XLM_ROBERTA, NAMES("mpnet", "MPNetModel"), .layout = &layout_mpnet,
+     SIZES(30527, 768, 3072, 12, 12, 0, 0, 512), .token_types = 0, .distances = true},
+    {XLM_ROBERTA, NAMES("xlm-roberta-xl", "XLMRobertaXLModel"), .layout = &layout_xlm_roberta_xl,
+     SIZES(250880, 2560, 10240, 36, 32, 0, 0, 514), .norm_eps = 1e-5, .block = BLOCK_PRE_NORM,
+     .embed_norm = false, .token_types = 1},
+    {BERT, NAMES("electra", "ElectraModel"), .layout = &layout_electra,
+     SIZES(30522, 256, 1024, 12, 4, 0, 0, 512)},
+    {LLAMA_PARTS, NAMES("eurobert", "EuroBertModel"), .layout = &layout_eurobert,
+     SIZES(128256, 768, 3072, 12, 12, 0, 0, 8192), IDS(128001, 128000), .norm_eps = 1e-5,
+     .rope_theta = 0, .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",
+     .encoder = true},
     {BERT, NAMES("distilbert", "DistilBertModel"), .layout = &layout_distilbert,
      SIZES(30522, 768, 3072, 6, 12, 0, 0, 512), .token_types = 0},
     {NAMES("modernbert", "ModernBertModel"),

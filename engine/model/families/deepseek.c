@@ -1,4 +1,4 @@
-/* deepseek.c: DeepSeek V2 and V3, and Youtu: attention by way of a latent row.
+/* deepseek.c: DeepSeek V2 and V3, Youtu and Mistral 4: attention by way of a latent row.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -42,8 +42,16 @@ static const tensor_pattern_t deepseek3_patterns[] = {
     SHARED_ROWS("mlp.shared_experts."),
 };
 
+static const tensor_pattern_t mistral4_patterns[] = {
+    DEEPSEEK_ROWS,
+    EXPERTS_APART,
+    STACKS(WHEN_EXPERTS_STACKED, FORM_STACK),
+    SHARED_ROWS("mlp.shared_experts."),
+};
+
 static const layout_t layout_deepseek2 = {LLAMA_LIKE(deepseek2_patterns)};
 const layout_t layout_deepseek3 = {LLAMA_LIKE(deepseek3_patterns)};
+static const layout_t layout_mistral4 = {LLAMA_LIKE(mistral4_patterns), .may_stack = true};
 
 #define DEEPSEEK_V2                                                                                \
   LLAMA_PARTS, .layout = &layout_deepseek2, SIZES(102400, 4096, 11008, 32, 32, 0, 0, 2048),        \
@@ -52,6 +60,14 @@ const layout_t layout_deepseek3 = {LLAMA_LIKE(deepseek3_patterns)};
                .expert_size = 1407, .latent = true, .kv_rank = 512, .q_rank = 1536,                \
                .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .routing = ROUTING_SOFTMAX,      \
                .num_shared = 2, .share_factor = 1.0
+
+/* The groups of DeepSeek V3 with the scores of V2, and queries that grow. */
+#define MISTRAL4                                                                                   \
+  DEEPSEEK_V2, .layout = &layout_mistral4, SIZES(131072, 4096, 12288, 36, 32, 0, 0, 1048576),      \
+               .rope_theta = 0, .query_growth = true, .num_experts = 128, .experts_top = 4,        \
+               .expert_size = 2048, .kv_rank = 256, .q_rank = 1024, .nope_dim = 64,                \
+               .rope_interleave_key = true, .whole_factor = true, .num_shared = 1,                 \
+               .num_groups = 1, .groups_top = 1, .group_pairs = true, .shares_sum = true
 
 static const family_t rows[] = {
     {DEEPSEEK_V2, NAMES("deepseek_v2", "DeepseekV2ForCausalLM")},
@@ -66,6 +82,9 @@ static const family_t rows[] = {
      .grouped = false, .attention_bias_key = "attention_bias", .rope_pairs = true, .latent = true,
      .kv_rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .value_dim = 128,
      .rope_interleave_key = true},
+    {MISTRAL4, NAMES("mistral4", "Mistral4ForCausalLM")},
+    {MISTRAL4, NAMES("mistral3_mistral4", "Mistral3ForConditionalGeneration"), TEXT_OF("mistral4"),
+     .tied = true},
 };
 
 static const gguf_name_t gguf[] = {

@@ -13,12 +13,13 @@
 extern const family_table_t lineage_llama, lineage_mistral, lineage_qwen, lineage_gemma,
     lineage_phi, lineage_olmo, lineage_granite, lineage_glm, lineage_deepseek, lineage_falcon,
     lineage_cohere, lineage_gpt, lineage_hunyuan, lineage_experts, lineage_exaone, lineage_nemotron,
-    lineage_arcee, lineage_lfm2, lineage_bert, lineage_eagle;
+    lineage_arcee, lineage_lfm2, lineage_bert, lineage_bloom, lineage_eagle;
 static const family_table_t *const tables[] = {
     &lineage_llama,    &lineage_mistral, &lineage_qwen,    &lineage_gemma,    &lineage_phi,
     &lineage_olmo,     &lineage_granite, &lineage_glm,     &lineage_deepseek, &lineage_falcon,
     &lineage_cohere,   &lineage_gpt,     &lineage_hunyuan, &lineage_experts,  &lineage_exaone,
-    &lineage_nemotron, &lineage_arcee,   &lineage_lfm2,    &lineage_bert,     &lineage_eagle};
+    &lineage_nemotron, &lineage_arcee,   &lineage_lfm2,    &lineage_bert,     &lineage_bloom,
+    &lineage_eagle};
 
 /* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
 static const family_t *next_family(const family_t *row, size_t *table) {
@@ -120,9 +121,6 @@ static const struct {
     {"RWForCausalLM", "newer files of the same model are (FalconForCausalLM)"},
     {"StableLMEpoch", "newer files of the same model are (StableLmForCausalLM)"},
     {"MixFormerSequential", "newer files of the same model are (PhiForCausalLM)"},
-    {"Bloom", alibi},
-    {"Mpt", alibi},
-    {"MPT", alibi},
     {"Baichuan", "it needs a norm of the head's rows, and ALiBi"},
     {"Phi3Small", "it needs attention to blocks of keys"},
     {"Phimoe", "it needs the router SparseMixer"},
@@ -148,7 +146,6 @@ static const struct {
     {"MiniMaxForCausalLM", lightning},
     {"LongcatFlash", "it needs two attentions a layer and experts that compute nothing"},
     {"OlmoHybrid", "it needs layers of Gated DeltaNet between its own"},
-    {"EuroBert", "it needs layers of Llama that read in both directions"},
     {"JinaBert", alibi},
     {"Ernie4_5_VL", "it needs experts of images beside those of text"},
     {"DeepseekV32", indexer},
@@ -160,7 +157,6 @@ static const struct {
     {"Mamba2", "it needs layers of Mamba-2 without attention between them"},
     {"Mamba", mamba},
     {"Jamba", mamba},
-    {"MPNet", "it needs a bias of the scores by distance"},
     {"Deberta", "it needs keys of distances"},
     {"T5", two},
     {"MT5", two},

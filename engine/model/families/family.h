@@ -70,6 +70,10 @@ typedef struct family {
   bool flat_too;      /* nested, but in older files they stand outside */
   bool text_ties;     /* of wrapper_t */
   bool query_growth;  /* llama_4_scaling_beta: q grows with the position */
+  bool alibi;         /* scores fall with the distance, and nothing rotates */
+  bool mpt_keys;      /* attn_config */
+  bool distances;     /* scores have a number by distance (MPNet) */
+  bool clip_key;      /* clip_qkv bounds q, k and v */
   bool attn_gate, attn_gate_apart; /* of blueprint_t */
   const char *embed_root_key;      /* true: embeddings times sqrt(h); NULL = no such key */
   mixer_keys_t mixer_keys;
@@ -85,10 +89,12 @@ typedef struct family {
   bool latent; /* latent attention; class defaults of kv_lora_rank and its kin: */
   int32_t kv_rank, q_rank, nope_dim, rope_dim, value_dim;
   bool rope_interleave_key; /* rope_interleave says what rope_pairs is */
+  bool whole_factor; /* head_dim and partial_rotary_factor count the dimensions that do not turn */
   /* Of experts that are scored: their rule, and class defaults. */
   routing_t routing;
   dense_rule_t dense_rule;
   int32_t num_shared, dense_first, num_groups, groups_top;
+  bool group_pairs;    /* of softmax scores: groups as those of sigmoid scores */
   bool shares_sum;     /* norm_topk_prob */
   double share_factor; /* routed_scaling_factor */
   picture_mask_t picture_mask;

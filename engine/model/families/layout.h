@@ -28,9 +28,11 @@ typedef enum dim {
   DIM_HEADS,
   DIM_POSITIONS,
   DIM_GATE_UP,   /* 2 f */
+  DIM_BUCKETS,   /* of distances */
   DIM_EXPERTS,   /* E */
   DIM_EXPERT,    /* I */
   DIM_EXPERT_UP, /* 2 I */
+  DIM_EXPERT_IN, /* what experts read and write: h, or fewer */
   DIM_SHARED,    /* width of the shared expert */
   DIM_SHARED_UP, /* twice that */
   DIM_MIX_IN,    /* of ROLE_MIX_IN and so on, see mixer.h */
@@ -83,6 +85,7 @@ typedef enum when {
   WHEN_EXPERTS_MXFP4,
   WHEN_EXPERTS_EACH, /* layers with experts that have tensors of their own */
   WHEN_EXPERTS_STACKED,
+  WHEN_EXPERTS_IN, /* layers with experts that read a smaller vector */
   WHEN_SHARED,
   WHEN_SCORED, /* layers with experts that are scored */
   WHEN_Q_RANK, /* queries have a rank */

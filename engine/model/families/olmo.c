@@ -36,7 +36,8 @@ static const family_t rows[] = {
     /* LayerNorms without weights. */
     {LLAMA_PARTS, NAMES("olmo", "OlmoForCausalLM"), .layout = &layout_olmo,
      SIZES(50304, 4096, 11008, 32, 32, 0, 0, 2048), IDS(50279, -1), .norm_eps = 1e-5,
-     .norm = NORM_LAYER, .attention_bias_key = "attention_bias", .gguf_zipped = true},
+     .norm = NORM_LAYER, .attention_bias_key = "attention_bias", .clip_key = true,
+     .gguf_zipped = true},
     {OLMO2, NAMES("olmo2", "Olmo2ForCausalLM")},
     {OLMO2, NAMES("olmo3", "Olmo3ForCausalLM"), .window = 4096, .rope_theta = 5e5,
      .window_rule = WINDOW_PATTERN, .window_pattern = 4, .local_theta = -1},

@@ -14,13 +14,7 @@ static const tensor_pattern_t qwen_moe_patterns[] = {
     SHARED_SWITCH,
 };
 
-/* Experts in stacks: turned as published, in rows as transformers saves them. */
-#define STACK(role, name, rows, cols, when, form)                                                  \
-  STORED(role, "mlp.experts." name "!", rows, cols, when, WHEN_NEVER, form)
-#define STACKS(when, form)                                                                         \
-  STACK(ROLE_EXPERT_GATE_UP, "gate_up_proj", DIM_EXPERT_UP, DIM_HIDDEN, when, form),               \
-      STACK(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT, when, form)
-
+/* Turned as published, in rows as transformers saves them. */
 static const tensor_pattern_t qwen3_vl_moe_patterns[] = {
     QWEN_ROWS,
     STACKS(WHEN_EXPERTS_EACH, FORM_STACK_TRANSPOSED),
@@ -29,8 +23,6 @@ static const tensor_pattern_t qwen3_vl_moe_patterns[] = {
 
 /* Qwen3-Next and Qwen3.5: gated DeltaNet. The gate of attention's output stands in q_proj, head by
  * head. */
-#define EACH(role, name, rows, cols)                                                               \
-  STORED(role, "mlp.experts.*." name, rows, cols, WHEN_EXPERTS_EACH, WHEN_NEVER, FORM_EACH)
 #define DELTA_ROWS                                                                                 \
   DECODER_ROWS, PRE_NORMS_AS("post_attention_norm"), ATTENTION_ROWS,                               \
       ATTENTION(ROLE_ATTN_GATE, "q_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_NEVER),                \
@@ -40,9 +32,7 @@ static const tensor_pattern_t qwen3_vl_moe_patterns[] = {
       MIX_VECTOR(ROLE_MIX_NORM, "linear_attn.norm", "ssm_norm", DIM_MIX_NORM),                     \
       MIX_OUT("linear_attn.out_proj", "ssm_out", WHEN_NEVER), DENSE_ROWS,                          \
       ROUTER("mlp.gate", WHEN_NEVER), SHARED_ROWS("mlp.shared_expert."), SHARED_SWITCH,            \
-      EACH(ROLE_EXPERT_GATE, "gate_proj", DIM_EXPERT, DIM_HIDDEN),                                 \
-      EACH(ROLE_EXPERT_UP, "up_proj", DIM_EXPERT, DIM_HIDDEN),                                     \
-      EACH(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT), GGUF_EXPERTS(WHEN_NEVER)
+      EXPERTS_APART, GGUF_EXPERTS(WHEN_NEVER)
 #define DELTA_RATE(role, name, gguf, rows)                                                         \
   LAYER(role, "linear_attn." name, gguf, rows, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER)
 

@@ -117,6 +117,18 @@
       GGUF_EXPERT(ROLE_EXPERT_DOWN, "ffn_down_exps", DIM_HIDDEN, DIM_EXPERT, bias)
 #define NUMBERED_EXPERTS                                                                           \
   EXPERTS("mlp.experts.*.", "gate_proj", "up_proj", "down_proj"), GGUF_EXPERTS(WHEN_NEVER)
+/* Experts of layouts with `may_stack`: one by one, or in stacks. */
+#define EACH(role, name, rows, cols)                                                               \
+  STORED(role, "mlp.experts.*." name, rows, cols, WHEN_EXPERTS_EACH, WHEN_NEVER, FORM_EACH)
+#define EXPERTS_APART                                                                              \
+  EACH(ROLE_EXPERT_GATE, "gate_proj", DIM_EXPERT, DIM_HIDDEN),                                     \
+      EACH(ROLE_EXPERT_UP, "up_proj", DIM_EXPERT, DIM_HIDDEN),                                     \
+      EACH(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT)
+#define STACK(role, name, rows, cols, when, form)                                                  \
+  STORED(role, "mlp.experts." name "!", rows, cols, when, WHEN_NEVER, form)
+#define STACKS(when, form)                                                                         \
+  STACK(ROLE_EXPERT_GATE_UP, "gate_up_proj", DIM_EXPERT_UP, DIM_HIDDEN, when, form),               \
+      STACK(ROLE_EXPERT_DOWN, "down_proj", DIM_HIDDEN, DIM_EXPERT, when, form)
 #define SHARED(role, name, gguf, rows, cols)                                                       \
   LAYER(role, name, gguf, rows, cols, WHEN_SHARED, WHEN_NEVER)
 #define SHARED_ROWS(path)                                                                          \

@@ -82,6 +82,7 @@ typedef struct layer {
   mixer_t mixer;             /* in the place of attention, or beside it; `in` NULL = none */
   const vector_t *qkv_factors, *up_factors; /* of the columns of qkv and up, or NULL */
   moe_t moe;                                /* num_experts 0: the layer is dense */
+  const weight_t *experts_in, *experts_out; /* [H, h], [h, H] around the experts, or NULL */
   int32_t mlp_width;                        /* f of the dense MLP */
   /* Gemma 4. Of experts beside the dense MLP: norms behind it, before them (of what the router
    * reads and of what they read) and behind them. Then the embeddings of the layer. */
@@ -111,6 +112,7 @@ struct model {
   const weight_t *embed;                       /* [V, E] */
   const weight_t *positions;                   /* [positions + offset, h] or NULL */
   const weight_t *types;                       /* [token types, h] or NULL */
+  const vector_t *slopes, *distances;          /* of attention_t, or NULL */
   norm_t embed_norm;                           /* of the embeddings; width 0 = none */
   const weight_t *project_in;                  /* [h, E] or NULL */
   const weight_t *layer_embed, *layer_project; /* [V, layers x P], [layers x P, h], or NULL */
@@ -141,6 +143,7 @@ struct model {
   model_lora_t lora;
   act_t *shared;                       /* [T, h] output of a shared expert, or NULL */
   act_t *gate;                         /* [T, 1] its gate, or NULL */
+  act_t *experts_in, *experts_out;     /* [T, H] around experts of a smaller vector, or NULL */
   act_t *attn_gate;                    /* [T, Hq D] or NULL */
   act_t *inputs, *input_sums;          /* [T, layers x P] embeddings of the layers, or NULL */
   act_t *input;                        /* [T, P] of one, gated */

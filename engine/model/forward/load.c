@@ -22,6 +22,8 @@ typedef struct model_load {
   inferd_error_t *error;
 } model_load_t;
 
+enum { HEADS_MAX = 1024, DISTANCE_MAX = 128 /* from where on distances are one bucket */ };
+
 /* Of the norms of ranks, whatever rms_norm_eps says: as transformers has it. */
 static const float LATENT_NORM_EPS = 1e-6f;
 static const vector_change_t AS_STORED = {.factor = 1.0f};
@@ -101,6 +103,9 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
   const vector_change_t change = {.add = norm_add(bp), .factor = 1.0f};
   double scale = bp->attn_scale != 0 ? bp->attn_scale : 1.0 / sqrt((double)bp->head_dim);
   attention_t made = {
+      .slopes = model->slopes,
+      .distances = model->distances,
+      .reach = DISTANCE_MAX,
       .bidirectional = bp->encoder.bidirectional,
       .sees_pictures = bp->picture_mask == PICTURES_WHOLE ||
                        (bp->picture_mask == PICTURES_WHOLE_WHERE_SLIDING && slides),
@@ -244,6 +249,7 @@ static void load_experts(model_load_t *load, const model_t *model, layer_t *laye
   static const tensor_role_t factors = ROLE_SHARE_FACTORS;
   static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
   static const tensor_role_t choice_bias = ROLE_CHOICE_BIAS;
+  static const tensor_role_t smaller = ROLE_EXPERTS_IN, whole = ROLE_EXPERTS_OUT;
   const vector_change_t exactly = {.factor = 1.0f, .exact = true};
   const blueprint_t *bp = &model->blueprint;
   layer->moe = (moe_t){
@@ -256,7 +262,7 @@ static void load_experts(model_load_t *load, const model_t *model, layer_t *laye
       .choice_bias = changed_vector(load, i, false, 1, &choice_bias, exactly),
       .num_groups = bp->num_groups,
       .groups_top = bp->groups_top,
-      .group_pairs = bp->routing == ROUTING_SIGMOID,
+      .group_pairs = bp->group_pairs,
       .share_floor = (float)bp->share_floor,
       .share_factor = (float)bp->share_factor,
       .share_more = (float)bp->share_more,
@@ -269,6 +275,8 @@ static void load_experts(model_load_t *load, const model_t *model, layer_t *laye
       .down = matrix(load, i, 1, &down),
       .down_bias = vector(load, i, true, 1, &down),
   };
+  layer->experts_in = matrix(load, i, 1, &smaller);
+  layer->experts_out = matrix(load, i, 1, &whole);
   if (bp->experts_beside) return; /* their place is the dense MLP's */
   layer->up = matrix(load, i, 2, shared_up);
   layer->down = matrix(load, i, 1, &shared_down);
@@ -529,6 +537,61 @@ static void load_mtp(model_load_t *load, model_t *model, int32_t i) {
   model->mtp.norm = norm(load, bp, i, ROLE_MTP_NORM);
 }
 
+static const vector_t *numbers(model_load_t *load, const float *values, int64_t count) {
+  weight_loader_t *loader = &load->loader;
+  vector_t *made = NULL;
+  if (load->code != 0) return NULL;
+  if (loader->planned != NULL)
+    *loader->planned += (size_t)count * sizeof(float);
+  else
+    load->code = loader->ops->vector(loader->device, values, count, &made, load->error);
+  return made;
+}
+
+/* Press et al. (2022), ALiBi: of heads whose number n is no power of two, those of the power below
+ * it, and then every second one of twice that power. */
+static void load_slopes(model_load_t *load, model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  float slopes[HEADS_MAX];
+  int32_t power = 1;
+  if (bp->alibi_max == 0) return;
+  while (2 * power <= bp->num_heads) power *= 2;
+  for (int32_t h = 0; h < bp->num_heads; h++) {
+    const double step = h < power ? (double)(h + 1) / power : (h - power + 0.5) / power;
+    slopes[h] = (float)exp2(-bp->alibi_max * step);
+  }
+  model->slopes = numbers(load, slopes, bp->num_heads);
+}
+
+/* The bucket of a key at distance j - p (Raffel et al. 2020, T5, both ways): one each up to a
+ * quarter of them, from there on by logarithm, in fp32 as the reference has it. */
+static int32_t bucket_of(int32_t distance, int32_t buckets) {
+  const int32_t half = buckets / 2, exact = half / 2, away = abs(distance);
+  const int32_t side = distance > 0 ? half : 0;
+  if (away < exact) return side + away;
+  const float part = logf((float)away / (float)exact) / (float)log((double)DISTANCE_MAX / exact) *
+                     (float)(half - exact);
+  return side + MIN(exact + (int32_t)part, half - 1);
+}
+
+static void load_distances(model_load_t *load, model_t *model) {
+  const int32_t buckets = model->blueprint.distance_buckets, heads = model->blueprint.num_heads;
+  const int32_t width = 2 * DISTANCE_MAX + 1;
+  void *rows = NULL;
+  if (buckets == 0 || load->code != 0) return;
+  load->code =
+      weight_loader_rows(&load->loader, ROLE_DISTANCES, -1, DTYPE_F32, 0, 0, &rows, load->error);
+  float *values = calloc((size_t)heads * (size_t)width, sizeof(float));
+  if (values == NULL && load->code == 0)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for distances");
+  const float *of_buckets = rows; /* [buckets, Hq]; NULL: only planned */
+  for (int32_t i = 0; of_buckets != NULL && values != NULL && i < heads * width; i++)
+    values[i] = of_buckets[bucket_of(i % width - DISTANCE_MAX, buckets) * heads + i / width];
+  model->distances = numbers(load, values, (int64_t)heads * width);
+  free(values);
+  free(rows);
+}
+
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
@@ -545,6 +608,8 @@ static void load_all(model_load_t *load, model_t *model) {
   load->group_parts = kv.window_heads > 0 ? kv.window_heads : kv.num_layers;
   if (first) model->project_in = matrix(load, -1, 1, &project_in);
   load_inputs(load, model);
+  load_slopes(load, model);
+  load_distances(load, model);
   for (int32_t i = 0; i < bp->num_layers + bp->mtp && load->code == 0; i++)
     if (stage_has(bp, i) || i >= bp->num_layers) load_layer(load, model, i);
   if (bp->mtp > 0 || bp->eagle.target_size > 0)

@@ -45,7 +45,7 @@ static bool experts_normed(const blueprint_t *bp) {
 }
 
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
-  int32_t width = MAX(bp->hidden_size, bp->embed_size);
+  int32_t width = MAX(MAX(bp->hidden_size, bp->embed_size), bp->expert_in);
   width = MAX(width, qkv_width(bp));
   width = MAX(width, bp->num_heads * widest_head(bp));
   width = MAX(width, bp->num_layers * bp->per_layer_size);
@@ -176,6 +176,8 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->inputs, bp->num_layers * bp->per_layer_size},
       {&model->input_sums, bp->num_layers * bp->per_layer_size},
       {&model->input, bp->per_layer_size},
+      {&model->experts_in, bp->expert_in},
+      {&model->experts_out, bp->expert_in},
       {&model->gate, bp->shared_size > 0 ? 1 : 0},
       {&model->attn_gate, bp->attn_gate ? bp->num_heads * bp->head_dim : 0},
       {&model->mix_in, has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0},
@@ -361,11 +363,20 @@ static void multiply(model_t *model, act_t *values, const vector_t *factors, int
     model->ops->state->scale(model->device, values, factors, (int32_t)width, rows);
 }
 
+/* q[T, stride], whose first `width` columns are queries, grows with the position. */
+static void grow(model_t *model, act_t *q, int32_t width, int32_t stride) {
+  const rope_config_t *rope = &model->blueprint.rope;
+  const growth_t growth = {(float)rope->query_growth, rope->original_max, width, stride};
+  if (rope->query_growth > 0 && model->ops->values != NULL)
+    model->ops->values->grow(model->device, q, &growth);
+}
+
 /* attn[T, Hq v] = latent attention of normed rows. */
 static void latent_attend(model_t *model, const layer_t *layer, const act_t *normed, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const latent_layer_t *latent = &layer->latent;
+  const int32_t width = model->blueprint.num_heads * model->blueprint.head_dim;
   const act_t *q_in = normed;
   if (latent->q_down != NULL) {
     ops->linear(device, model->q_down, normed, latent->q_down, latent->q_down_bias, NULL, rows);
@@ -373,6 +384,7 @@ static void latent_attend(model_t *model, const layer_t *layer, const act_t *nor
     q_in = model->q_down;
   }
   ops->linear(device, model->qkv, q_in, latent->q, NULL, NULL, rows);
+  grow(model, model->qkv, width, width);
   ops->linear(device, model->latent_rows, normed, latent->row, latent->row_bias, NULL, rows);
   ops->latent->store(device, model->latent_rows, &latent->attention);
   ops->latent->attend(device, model->attn, model->qkv, model->latent_q, model->latent_sums,
@@ -393,21 +405,25 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
     ops->norm(device, in->normed, in->rows, NULL, in->norm, rows);
     input = (block_input_t){.rows = in->normed};
   }
-  const bool has_factors = layer->qkv_factors != NULL; /* they come before the rotation */
+  const int32_t width = (int32_t)attention_width(&layer->attention);
+  const float limit = (float)model->blueprint.qkv_limit;
+  const bool apart = layer->qkv_factors != NULL || limit > 0; /* they come before the rotation */
   const fused_linear_t qkv = {.norm = input.norm,
                               .normed = input.normed,
                               .weight = layer->qkv,
                               .bias = layer->qkv_bias,
-                              .attention = has_factors ? NULL : &layer->attention};
+                              .attention = apart ? NULL : &layer->attention};
   fused_linear(model, layer, LORA_Q, LORA_QKV, model->qkv, input.rows, &qkv, rows);
-  multiply(model, model->qkv, layer->qkv_factors, attention_width(&layer->attention), rows);
-  if (has_factors) ops->rope_store(device, model->qkv, &layer->attention);
+  multiply(model, model->qkv, layer->qkv_factors, width, rows);
+  if (limit > 0) ops->values->clamp(device, model->qkv, limit, width, rows);
+  if (apart) ops->rope_store(device, model->qkv, &layer->attention);
+  grow(model, model->qkv, layer->attention.num_heads * layer->attention.head_dim, width);
   const bool gathers = model->is_cut && !adds_up(model);
   act_t *out = gathers ? model->own : model->attn;
   ops->attention(device, out, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
-    const int32_t width = layer->attention.num_heads * layer->attention.head_dim;
-    const gating_t gating = {.width = width, .gate_width = width, .sigmoid = true};
+    const int32_t inner = layer->attention.num_heads * layer->attention.head_dim;
+    const gating_t gating = {.width = inner, .gate_width = inner, .sigmoid = true};
     ops->linear(device, model->attn_gate, input.rows, layer->attn_gate, NULL, NULL, rows);
     ops->state->gate(device, out, out, model->attn_gate, &gating, rows);
   }
@@ -553,7 +569,15 @@ static void expert_block(model_t *model, const layer_t *layer, act_t *out, const
     dense_block(model, layer, out, &normed, residual, bp->shared_size, rows);
     residual = out;
   }
-  ops->moe(device, out, normed.rows, residual, &layer->moe, rows);
+  if (layer->experts_in == NULL) {
+    ops->moe(device, out, normed.rows, residual, &layer->moe, rows);
+    return;
+  }
+  moe_t moe = layer->moe;
+  moe.router_in = normed.rows;
+  ops->linear(device, model->experts_in, normed.rows, layer->experts_in, NULL, NULL, rows);
+  ops->moe(device, model->experts_out, model->experts_in, NULL, &moe, rows);
+  ops->linear(device, out, model->experts_out, layer->experts_out, NULL, residual, rows);
 }
 
 static void mlp_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,

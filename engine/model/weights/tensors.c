@@ -35,9 +35,11 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_K_NORM: return bp->qk_norm_whole || bp->qk_norm_each ? kv_heads * head : head;
   case DIM_HEADS: return bp->num_heads;
   case DIM_GATE_UP: return 2 * (int64_t)bp->intermediate_size;
+  case DIM_BUCKETS: return bp->distance_buckets;
   case DIM_EXPERTS: return bp->num_experts;
   case DIM_EXPERT: return bp->expert_size;
   case DIM_EXPERT_UP: return 2 * (int64_t)bp->expert_size;
+  case DIM_EXPERT_IN: return bp->expert_in > 0 ? bp->expert_in : bp->hidden_size;
   case DIM_SHARED: return bp->shared_size;
   case DIM_SHARED_UP: return 2 * (int64_t)bp->shared_size;
   case DIM_MIX_IN: return mix_rows(bp);
@@ -83,9 +85,11 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_K_NORM] = "head_dim (x num_key_value_heads)",
       [DIM_HEADS] = "num_attention_heads",
       [DIM_GATE_UP] = "2 x intermediate_size",
+      [DIM_BUCKETS] = "relative_attention_num_buckets",
       [DIM_EXPERTS] = "the number of experts",
       [DIM_EXPERT] = "the width of an expert",
       [DIM_EXPERT_UP] = "2 x the width of an expert",
+      [DIM_EXPERT_IN] = "moe_latent_size (or hidden_size)",
       [DIM_SHARED] = "shared_expert_intermediate_size",
       [DIM_SHARED_UP] = "2 x shared_intermediate_size",
       [DIM_MIX_IN] = "the heads of the layers with a state",
@@ -148,6 +152,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_EXPERTS_EACH: return experts && !bp->experts_stacked;
   case WHEN_EXPERTS_STACKED: return experts && bp->experts_stacked;
   case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
+  case WHEN_EXPERTS_IN: return experts && bp->expert_in > 0;
   case WHEN_SHARED: return experts && bp->shared_size > 0;
   case WHEN_MIXER_BIAS: return bp->mixer.bias;
   case WHEN_CONV_BIAS: return bp->mixer.conv_bias;

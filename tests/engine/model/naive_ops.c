@@ -294,6 +294,7 @@ static void attend(const device_t *device, float *out, const float *q, const att
     for (int32_t i = 0; i < dim; i++) dot += (double)q[i] * k[i];
     scores[j] = dot * a->scale;
     if (a->softcap != 0) scores[j] = a->softcap * tanh(scores[j] / a->softcap);
+    if (a->slopes != NULL) scores[j] += a->slopes->values[head] * (float)(j - position);
     most = fmax(most, scores[j]);
   }
   if (a->sinks != NULL) {
@@ -501,6 +502,24 @@ static void naive_scale(device_t *device, act_t *x, const vector_t *factor, int3
 
 static const per_layer_ops_t naive_per_layer_ops = {naive_input_gate, naive_scale};
 
+/* ---- values ---- */
+
+static void naive_clamp(device_t *device, act_t *x, float limit, int32_t width, int32_t rows) {
+  (void)device;
+  for (int64_t i = 0; i < (int64_t)rows * width; i++)
+    FLOATS(x)[i] = fminf(fmaxf(FLOATS(x)[i], -limit), limit);
+}
+
+static void naive_grow(device_t *device, act_t *x, const growth_t *growth) {
+  for (int64_t t = 0; t < device->batch->num_tokens; t++) {
+    const double turns = floor((double)device->batch->positions[t] / growth->from);
+    for (int64_t i = 0; i < growth->width; i++)
+      FLOATS(x)[t * growth->stride + i] *= (float)(1 + growth->beta * log(1 + turns));
+  }
+}
+
+static const value_ops_t naive_value_ops = {naive_clamp, naive_grow};
+
 typedef struct naive_slot {
   lora_values_t values; /* whose matrices are copies */
   float *a, *b, *factors, *offsets;
@@ -657,6 +676,7 @@ const ops_t ops_naive = {
     .name = "naive",
     .state = &naive_state_ops,
     .per_layer = &naive_per_layer_ops,
+    .values = &naive_value_ops,
     .open = naive_open,
     .close = naive_close,
     .describe = naive_describe,

@@ -48,7 +48,7 @@ static void bad_configs(const key_case_t *cases, size_t count) {
 
 BAD_CONFIGS(architecture,
             {"architectures", "[\"LlamaForCausalLM2\"]", "not supported; docs/models.md lists"},
-            {"architectures", "[\"BloomForCausalLM\"]", "architecture \"BloomForCausalLM\""},
+            {"architectures", "[\"RwkvForCausalLM\"]", "architecture \"RwkvForCausalLM\""},
             {"architectures", "[7]", "architecture \"\""},
             {"architectures", "\"LlamaForCausalLM\"", "\"architectures\" is"},
             {"is_encoder_decoder", "true", "\"is_encoder_decoder\" is true"},

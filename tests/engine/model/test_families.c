@@ -151,6 +151,43 @@ Test(families, latent_attention_is_read_or_refused) {
       "mlp_bias");
 }
 
+/* Mistral 4: q grows over the whole head, of which a part turns. */
+Test(families, mistral4_counts_the_dimensions_of_a_whole_head) {
+#define MISTRAL4(part)                                                                             \
+  ARCHITECTURE("Mistral4ForCausalLM")                                                              \
+  ",\"head_dim\":128,\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":128.0,"                \
+  "\"rope_theta\":10000.0,\"original_max_position_embeddings\":8192,"                              \
+  "\"llama_4_scaling_beta\":0.1,\"partial_rotary_factor\":" part "}}"
+  good(MISTRAL4("0.5"));
+  ASSERT_EQ(blueprint.rope.dims, 64);
+  ASSERT_EQ(blueprint.rope.query_growth, 0.1);
+  ASSERT_EQ(blueprint.max_model_len, 8192 * 128);
+  ASSERT_EQ(blueprint.routing, ROUTING_SOFTMAX);
+  cr_assert(blueprint.group_pairs && blueprint.experts_normalise);
+  blueprint_free(&blueprint);
+  bad(MISTRAL4("0.25"), "\"partial_rotary_factor\" is 0.25, but qk_rope_head_dim 64 of 128");
+  bad(ARCHITECTURE("Mistral4ForCausalLM") ",\"head_dim\":64,\"rope_theta\":1e4}", "head_dim");
+}
+
+static void expect_lack(const ops_t *poor, const char *dir, const char *part) {
+  rig_options_t options = {.ops = poor, .dir = dir, .dummy = true, .dtype = -1, .num_threads = 1};
+  rig_t rig;
+  ASSERT_EQ_FOR(rig_open(&options, &rig, &error), ERR_CONFIGURATION, "%s", dir);
+  cr_assert_not_null(strstr(error.message, part), "%s", error.message);
+}
+
+Test(families, a_back_end_without_an_operation_says_so) {
+  static ops_t poor;
+  poor = ops_cpu;
+  poor.values = NULL;
+  expect_lack(&poor, "tests/vectors/models/recent-bloom", "scores by distance of BloomForCausalLM");
+  expect_lack(&poor, "tests/vectors/models/recent-mpt", "clipped q, k and v of MptForCausalLM");
+  expect_lack(&poor, "tests/vectors/models/recent-olmo-clipped", "clipped q, k and v of Olmo");
+  poor.per_layer = NULL;
+  expect_lack(&poor, "tests/vectors/models/state-files-nemotron-h-super",
+              "experts of a smaller vector of NemotronHForCausalLM");
+}
+
 Test(families, a_back_end_without_latent_attention_says_so) {
   static ops_t poor;
   poor = ops_cpu;
@@ -341,8 +378,13 @@ Test(families, variants_of_encoders_are_refused) {
       {ARCHITECTURE("NomicBertModel") ",\"prenorm\":true}", "\"prenorm\" is true"},
       {ARCHITECTURE("NewModel") ",\"logn_attention_scale\":true}", "\"logn_attention_scale\""},
       {ARCHITECTURE("RobertaModel") ",\"max_position_embeddings\":2}", "pad_token_id + 1, 2"},
-      {ARCHITECTURE("MPNetModel") "}",
-       "\"MPNetModel\" is not supported; it needs a bias of the scores"},
+      {ARCHITECTURE("MPNetModel") ",\"pad_token_id\":0}", "\"pad_token_id\" is 0, supported: 1"},
+      {ARCHITECTURE("MPNetModel") ",\"relative_attention_num_buckets\":31}",
+       "\"relative_attention_num_buckets\" is 31, supported: 32"},
+      {ARCHITECTURE("ElectraModel") ",\"rope_theta\":1}",
+       "\"embedding_size\" is 128; it must be hidden_size, 256"},
+      {ARCHITECTURE("EuroBertForSequenceClassification") ",\"rope_theta\":250000}",
+       "bos, mean (its default is late)"},
       {ARCHITECTURE("DebertaV2ForSequenceClassification") "}", "it needs keys of distances"},
       {ARCHITECTURE("T5EncoderModel") "}", "encoders with decoders behind them are not"},
   };
@@ -375,7 +417,6 @@ Test(families, refusals_say_what_is_needed) {
       {ARCHITECTURE("MiniMaxForCausalLM") "}", "it needs lightning attention"},
       {ARCHITECTURE("LongcatFlashForCausalLM") "}", "it needs two attentions a layer"},
       {ARCHITECTURE("OlmoHybridForCausalLM") "}", "it needs layers of Gated DeltaNet"},
-      {ARCHITECTURE("EuroBertForMaskedLM") "}", "read in both directions"},
       {ARCHITECTURE("JinaBertForMaskedLM") "}", "(ALiBi)"},
       {ARCHITECTURE("Ernie4_5_VLMoeForConditionalGeneration") "}", "it needs experts of images"},
       {ARCHITECTURE("NopeForCausalLM") "}", "docs/models.md lists those that are"},
@@ -385,7 +426,13 @@ Test(families, refusals_say_what_is_needed) {
 
 Test(families, refusals) {
   static const char *const cases[][2] = {
-      {ARCHITECTURE("BloomForCausalLM") "}", "is not supported; it needs a bias of the scores"},
+      {ARCHITECTURE("BloomForCausalLM") ",\"apply_residual_connection_post_layernorm\":true}",
+       "\"apply_residual_connection_post_layernorm\" is true"},
+      {ARCHITECTURE("MptForCausalLM") ",\"attn_config\":{\"alibi\":false}}", "\"alibi\" is false"},
+      {ARCHITECTURE("MptForCausalLM") ",\"attn_config\":{\"qk_ln\":true}}", "\"qk_ln\" is true"},
+      {ARCHITECTURE("MptForCausalLM") ",\"attn_config\":{\"alibi_bias_max\":9}}",
+       "\"alibi_bias_max\" is 9, supported: 8"},
+      {ARCHITECTURE("OlmoeForCausalLM") ",\"clip_qkv\":8}", "\"clip_qkv\" is 8"},
       {ARCHITECTURE("ChatGLMModel") ",\"auto_map\":{\"a\":\"b\"}}",
        "(remote code is never run); its files for transformers are"},
       {ARCHITECTURE("Phi3SmallForCausalLM") "}", "\"Phi3SmallForCausalLM\""},
@@ -589,10 +636,11 @@ static void check_pieces(const char *name) {
 
 Test(families, pieces_of_a_prompt_make_no_difference) {
   static const char *const names[] = {
-      "gemma2-bf16",          "gemma3-bf16",       "gemma4-e-bf16",      "phi3-gqa-bf16",
-      "moe-qwen2-moe-normed", "moe-qwen3-moe-f16", "gpt-oss-mxfp4-bf16", "olmo2-bf16",
-      "smollm3-bf16",         "routed-glm4-moe-n", "routed-ernie",       "latent-deepseek-v3",
-      "latent-kimi-k2-bf16"};
+      "gemma2-bf16",          "gemma3-bf16",        "gemma4-e-bf16",      "phi3-gqa-bf16",
+      "moe-qwen2-moe-normed", "moe-qwen3-moe-f16",  "gpt-oss-mxfp4-bf16", "olmo2-bf16",
+      "smollm3-bf16",         "routed-glm4-moe-n",  "routed-ernie",       "latent-deepseek-v3",
+      "latent-kimi-k2-bf16",  "recent-files-bloom", "recent-mpt",         "recent-ministral3-long",
+      "recent-mistral4"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) check_pieces(names[i]);
 }
 
@@ -670,8 +718,14 @@ Test(families, squared_relu_and_heads_with_biases) {
   bad(ARCHITECTURE("PhiForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
 }
 
-Test(families, the_first_olmo_clips_nothing) {
-  bad(ARCHITECTURE("OlmoForCausalLM") ",\"clip_qkv\":8}", "clip_qkv");
+Test(families, the_first_olmo_may_clip) {
+  good(ARCHITECTURE("OlmoForCausalLM") ",\"clip_qkv\":8}");
+  ASSERT_EQ(blueprint.qkv_limit, 8);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("OlmoForCausalLM") ",\"clip_qkv\":null}");
+  ASSERT_EQ(blueprint.qkv_limit, 0);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("OlmoForCausalLM") ",\"clip_qkv\":-1}", "clip_qkv");
 }
 
 Test(families, norms_of_q_and_k) {

@@ -33,8 +33,12 @@ Test(families_hybrid, nemotron_h_has_one_block_a_layer) {
       "hybrid_override_pattern");
   bad(ARCHITECTURE("NemotronHForCausalLM") "}", "hybrid_override_pattern");
   bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"MM\"}", "attention");
+  good(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*E\","
+                                            "\"moe_latent_size\":512}");
+  ASSERT_EQ(blueprint.expert_in, 512);
+  blueprint_free(&blueprint);
   bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*E\","
-                                           "\"moe_latent_size\":512}",
+                                           "\"moe_latent_size\":0}",
       "moe_latent_size");
 }
 

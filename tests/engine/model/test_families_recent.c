@@ -233,7 +233,7 @@ Test(families_recent, a_wrapper_of_an_unknown_text_model_is_refused) {
   bad(ARCHITECTURE("InternVLChatModel") ",\"llm_config\":7}", "llm_config");
   bad(ARCHITECTURE("Qwen2_5OmniModel") ",\"text_config\":{}}", "thinker_config");
   bad(ARCHITECTURE("Qwen2_5OmniModel") ",\"thinker_config\":{}}", "text_config");
-  bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"bloom\""), "bloom");
+  bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"rwkv\""), "rwkv");
   bad(WRAPPED("InternVLForConditionalGeneration", "", "\"model_type\":\"bert\""), "bert");
   /* factors of the logits that the reference leaves out there */
   bad(WRAPPED("LlavaNextForConditionalGeneration", "", "\"model_type\":\"granite\""), "granite");
