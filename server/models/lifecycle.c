@@ -1,0 +1,498 @@
+/* lifecycle.c: the rules of lifecycle.h. One thread; calls nothing but the heap. */
+#include "server/models/lifecycle.h"
+
+#include "engine/base/check.h"
+#include "engine/base/util.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const life_state_names[] = {"unloaded", "loading", "ready", "draining", "failed"};
+
+enum { FIRST_RATE = 500 * 1000 * 1000 }; /* bytes a second, until a load was seen */
+
+struct life {
+  life_limits_t limits;
+  life_model_t **models;
+  int32_t count, capacity;
+  double rate;     /* bytes a second of loads, a mean over the last ones */
+  double serve_ns; /* that a request runs, the same */
+  bool closed;     /* the last look at the candidates has closed a model */
+};
+
+/* ---- small things ---- */
+
+static bool in_memory(const life_model_t *model) {
+  return model->state == LIFE_LOADING || model->state == LIFE_READY ||
+         model->state == LIFE_DRAINING;
+}
+
+static bool is_idle(const life_model_t *model) {
+  return model->state == LIFE_READY && model->num_running == 0 && model->num_waiting == 0;
+}
+
+static bool holds(const int64_t room[LIFE_PLACES], const int64_t need[LIFE_PLACES]) {
+  for (int i = 0; i < LIFE_PLACES; i++) {
+    if (need[i] > room[i]) return false;
+  }
+  return true;
+}
+
+static void add(int64_t sum[LIFE_PLACES], const int64_t bytes[LIFE_PLACES], int64_t sign) {
+  for (int i = 0; i < LIFE_PLACES; i++) sum[i] += sign * bytes[i];
+}
+
+/* The one place that changes the state. */
+static void move(life_model_t *model, life_state_t to) {
+#define FROM(state) (1u << (state))
+  static const unsigned allowed_from[] = {
+      [LIFE_UNLOADED] = FROM(LIFE_DRAINING),
+      [LIFE_LOADING] = FROM(LIFE_UNLOADED) | FROM(LIFE_FAILED),
+      [LIFE_READY] = FROM(LIFE_LOADING),
+      [LIFE_DRAINING] = FROM(LIFE_READY) | FROM(LIFE_LOADING),
+      [LIFE_FAILED] = FROM(LIFE_LOADING) | FROM(LIFE_READY),
+  };
+#undef FROM
+  CHECK((allowed_from[to] & (1u << model->state)) != 0);
+  model->state = to;
+}
+
+/* By models in memory. */
+static void sum_used(const life_t *life, int64_t out[LIFE_PLACES]) {
+  memset(out, 0, LIFE_PLACES * sizeof *out);
+  for (int32_t i = 0; i < life->count; i++) {
+    if (in_memory(life->models[i])) add(out, life->models[i]->plan.bytes, 1);
+  }
+}
+
+static void unlink_request(life_request_t *request) {
+  life_model_t *model = request->model;
+  *(request->previous != NULL ? &request->previous->next : &model->first) = request->next;
+  *(request->next != NULL ? &request->next->previous : &model->last) = request->previous;
+  request->next = request->previous = NULL;
+  model->num_waiting--;
+}
+
+static void smooth(double *mean, double value) {
+  *mean = *mean > 0 ? *mean * 0.75 + value * 0.25 : value;
+}
+
+static double total(const life_plan_t *plan) {
+  double sum = 0;
+  for (int i = 0; i < LIFE_PLACES; i++) sum += (double)plan->bytes[i];
+  return sum;
+}
+
+static uint64_t load_forecast_ns(const life_t *life, const life_model_t *model) {
+  if (model->load_ns > 0) return model->load_ns;
+  return (uint64_t)(total(&model->plan) / life->rate * 1e9);
+}
+
+static uint64_t turn_end_ns(const life_t *life, const life_model_t *model) {
+  return model->ready_ns + MIN(model->load_ns, life->limits.turn_ns);
+}
+
+/* ---- making ---- */
+
+life_t *life_new(const life_limits_t *limits) {
+  life_t *life = calloc(1, sizeof *life);
+  if (life == NULL) return NULL;
+  life->limits = *limits;
+  life->rate = FIRST_RATE;
+  return life;
+}
+
+void life_free(life_t *life) {
+  if (life == NULL) return;
+  for (int32_t i = 0; i < life->count; i++) {
+    CHECK_EQ(life->models[i]->num_waiting + life->models[i]->num_running, 0);
+    free(life->models[i]);
+  }
+  free(life->models);
+  free(life);
+}
+
+void life_set_limit(life_t *life, int place, int64_t bytes) {
+  CHECK_RANGE(place, 0, LIFE_PLACES);
+  life->limits.bytes[place] = bytes;
+}
+
+life_model_t *life_add(life_t *life, const life_plan_t *plan, void *owner, uint64_t now_ns) {
+  if (life->count == life->capacity) {
+    int32_t capacity = MAX(8, 2 * life->capacity);
+    life_model_t **models = reallocarray(life->models, (size_t)capacity, sizeof(life_model_t *));
+    if (models == NULL) return NULL;
+    life->models = models;
+    life->capacity = capacity;
+  }
+  life_model_t *model = calloc(1, sizeof *model);
+  if (model == NULL) return NULL;
+  model->owner = owner;
+  life->models[life->count++] = model;
+  life_replan(life, model, plan, now_ns);
+  return model;
+}
+
+void life_remove(life_t *life, life_model_t *model) {
+  CHECK(!in_memory(model));
+  CHECK_EQ(model->num_waiting + model->num_running, 0);
+  int32_t i = 0;
+  while (life->models[i] != model) i++;
+  life->models[i] = life->models[--life->count];
+  free(model);
+}
+
+void life_replan(life_t *life, life_model_t *model, const life_plan_t *plan, uint64_t now_ns) {
+  int64_t bytes[LIFE_PLACES];
+  memcpy(bytes, in_memory(model) ? model->plan.bytes : plan->bytes, sizeof bytes);
+  bool was_pinned = model->plan.pinned;
+  model->plan = *plan;
+  memcpy(model->plan.bytes, bytes, sizeof bytes);
+  if (plan->pinned && !was_pinned) life_wish(life, model, LIFE_MAKE_ROOM, now_ns);
+}
+
+/* ---- what happens ---- */
+
+void life_ask(life_t *life, life_model_t *model, life_request_t *request, uint64_t now_ns,
+              uint64_t until_ns) {
+  (void)life;
+  *request = (life_request_t){
+      .model = model, .previous = model->last, .asked_ns = now_ns, .until_ns = until_ns};
+  *(model->last != NULL ? &model->last->next : &model->first) = request;
+  model->last = request;
+  model->num_waiting++;
+}
+
+void life_leave(life_t *life, life_request_t *request, uint64_t now_ns) {
+  life_model_t *model = request->model;
+  if (model == NULL) return;
+  if (request->runs) {
+    model->num_running--;
+    model->used_ns = now_ns;
+    smooth(&life->serve_ns, (double)(now_ns - request->asked_ns));
+  } else {
+    unlink_request(request);
+  }
+  *request = (life_request_t){0};
+}
+
+void life_loaded(life_t *life, life_model_t *model, uint64_t now_ns) {
+  if (model->state != LIFE_LOADING) return;
+  move(model, LIFE_READY);
+  model->ready_ns = model->used_ns = now_ns;
+  model->load_ns = MAX(now_ns - model->began_ns, 1);
+  double seconds = (double)model->load_ns * 1e-9;
+  smooth(&life->rate, MAX(total(&model->plan), 1) / seconds);
+}
+
+void life_gone(life_t *life, life_model_t *model, uint64_t now_ns) {
+  const life_limits_t *limits = &life->limits;
+  if (model->state == LIFE_DRAINING) {
+    move(model, LIFE_UNLOADED);
+    return;
+  }
+  CHECK(in_memory(model));
+  bool was_ready = model->state == LIFE_READY;
+  if (was_ready && now_ns - model->ready_ns >= limits->steady_ns) model->failures = 0;
+  model->failures++;
+  model->crashed = was_ready && model->failures == 1;
+  move(model, LIFE_FAILED);
+  int doublings = MIN(model->failures - 1, 30);
+  model->retry_ns = now_ns + MIN(limits->pause_ns << doublings, limits->pause_ns_max);
+  if (model->plan.pinned) {
+    life_wish(life, model, LIFE_IF_ROOM, now_ns); /* without an end of the pause */
+    model->wish = LIFE_MAKE_ROOM;
+  } else if (was_ready) {
+    life_wish(life, model, LIFE_IF_ROOM, now_ns);
+  }
+}
+
+void life_wish(life_t *life, life_model_t *model, life_wish_t wish, uint64_t now_ns) {
+  (void)life;
+  if (model->state == LIFE_LOADING || model->state == LIFE_READY) return;
+  if (model->wish == LIFE_NO_WISH) model->wished_ns = now_ns;
+  model->wish = MAX(model->wish, wish);
+  if (wish == LIFE_MAKE_ROOM && model->state == LIFE_FAILED) {
+    model->retry_ns = MIN(model->retry_ns, now_ns);
+  }
+}
+
+void life_close(life_t *life, life_model_t *model, uint64_t now_ns) {
+  (void)life, (void)now_ns;
+  model->wish = LIFE_NO_WISH;
+  if (model->state != LIFE_READY && model->state != LIFE_LOADING) return;
+  move(model, LIFE_DRAINING);
+  model->told = false;
+}
+
+/* ---- decisions about requests ---- */
+
+static void take_out(life_action_t *out, life_what_t what, life_request_t *request,
+                     life_why_t why) {
+  *out = (life_action_t){what, request->model, request, why};
+  unlink_request(request);
+  if (what == LIFE_REFUSE) request->model = NULL;
+}
+
+static bool in_pause(const life_model_t *model, uint64_t now_ns) {
+  return model->state == LIFE_FAILED && now_ns < model->retry_ns;
+}
+
+static bool next_of_requests(life_t *life, life_model_t *model, uint64_t now_ns,
+                             life_action_t *out) {
+  life_request_t *first = model->first;
+  if (first == NULL) return false;
+  if (model->state == LIFE_READY) {
+    take_out(out, LIFE_BEGIN, first, LIFE_LATE);
+    first->runs = true;
+    model->num_running++;
+    model->used_ns = now_ns;
+    return true;
+  }
+  if (in_pause(model, now_ns) && !model->crashed) {
+    take_out(out, LIFE_REFUSE, first, LIFE_BROKEN);
+    return true;
+  }
+  if (!in_memory(model) && !life_fits(life, &model->plan, model)) {
+    take_out(out, LIFE_REFUSE, first, LIFE_TOO_LARGE);
+    return true;
+  }
+  for (life_request_t *request = first; request != NULL; request = request->next) {
+    if (now_ns < request->until_ns) continue;
+    take_out(out, LIFE_REFUSE, request, LIFE_LATE);
+    return true;
+  }
+  return false;
+}
+
+/* ---- decisions about memory ---- */
+
+/* Since when something waits for the model. */
+static uint64_t since_ns(const life_model_t *model) {
+  return model->first != NULL ? model->first->asked_ns : model->wished_ns;
+}
+
+static bool is_aged(const life_t *life, const life_model_t *model, uint64_t now_ns) {
+  return model->first != NULL && now_ns - model->first->asked_ns >= life->limits.age_ns;
+}
+
+static bool is_candidate(const life_model_t *model, uint64_t now_ns) {
+  if (in_memory(model) || in_pause(model, now_ns)) return false;
+  return model->first != NULL || model->wish != LIFE_NO_WISH;
+}
+
+/* Rule 3; what nothing waits for comes last. */
+static bool comes_before(const life_t *life, const life_model_t *left, const life_model_t *right,
+                         uint64_t now_ns) {
+  bool aged_left = is_aged(life, left, now_ns), aged_right = is_aged(life, right, now_ns);
+  if (aged_left != aged_right) return aged_left;
+  if ((left->first != NULL) != (right->first != NULL)) return left->first != NULL;
+  if (!aged_left && left->plan.priority != right->plan.priority)
+    return left->plan.priority > right->plan.priority;
+  return since_ns(left) < since_ns(right);
+}
+
+/* The candidate that follows `after` in their order; NULL = none. */
+static life_model_t *next_candidate(const life_t *life, const life_model_t *after,
+                                    uint64_t now_ns) {
+  life_model_t *best = NULL;
+  bool passed = after == NULL; /* of equal ones the order is that of the table */
+  for (int32_t i = 0; i < life->count; i++) {
+    life_model_t *model = life->models[i];
+    if (model == after) passed = true;
+    if (model == after || !is_candidate(model, now_ns)) continue;
+    if (after != NULL) {
+      bool before = comes_before(life, model, after, now_ns);
+      bool behind = comes_before(life, after, model, now_ns);
+      if (before || (!behind && !passed)) continue;
+    }
+    if (best == NULL || comes_before(life, model, best, now_ns)) best = model;
+  }
+  return best;
+}
+
+/* Rules 4 and 5: whether the model may be closed for `target`. */
+static bool is_victim(const life_t *life, const life_model_t *model, const life_model_t *target,
+                      bool busy_too, uint64_t now_ns) {
+  if (model->state != LIFE_READY || model->plan.pinned || model->num_waiting > 0) return false;
+  if (busy_too) return true;
+  return is_idle(model) && now_ns >= turn_end_ns(life, model) &&
+         model->plan.priority <= target->plan.priority;
+}
+
+/* Idle before busy, then by rule 4. */
+static bool goes_before(const life_model_t *left, const life_model_t *right) {
+  if (is_idle(left) != is_idle(right)) return is_idle(left);
+  if (left->plan.priority != right->plan.priority)
+    return left->plan.priority < right->plan.priority;
+  return left->used_ns < right->used_ns;
+}
+
+static int compare_victims(const void *left, const void *right) {
+  const life_model_t *a = *(life_model_t *const *)left, *b = *(life_model_t *const *)right;
+  if (goes_before(a, b)) return -1;
+  return goes_before(b, a) ? 1 : 0;
+}
+
+/* Closes models until `room`, which grows by what they hold, has place for the target. False, and
+ * nothing is closed, if that is not possible. */
+static bool make_room(life_t *life, const life_model_t *target, bool busy_too,
+                      int64_t room[LIFE_PLACES], uint64_t now_ns) {
+  life_model_t **victims = calloc((size_t)life->count, sizeof(life_model_t *));
+  int64_t sum[LIFE_PLACES];
+  int32_t count = 0, num_used = 0;
+  if (victims == NULL) return false;
+  for (int32_t i = 0; i < life->count; i++) {
+    if (is_victim(life, life->models[i], target, busy_too, now_ns))
+      victims[count++] = life->models[i];
+  }
+  qsort(victims, (size_t)count, sizeof *victims, compare_victims);
+  memcpy(sum, room, sizeof sum);
+  while (num_used < count && !holds(sum, target->plan.bytes)) {
+    add(sum, victims[num_used++]->plan.bytes, 1);
+  }
+  bool enough = holds(sum, target->plan.bytes);
+  /* Those that go last are spared first, if it fits without them. */
+  for (int32_t i = num_used - 1; enough && i >= 0; i--) {
+    add(sum, victims[i]->plan.bytes, -1);
+    if (holds(sum, target->plan.bytes)) continue;
+    add(sum, victims[i]->plan.bytes, 1);
+    life_close(life, victims[i], now_ns);
+    life->closed = true;
+  }
+  if (enough) memcpy(room, sum, sizeof sum);
+  free(victims);
+  return enough;
+}
+
+/* Decides for one candidate. `now`: free bytes; `soon`: with those of models that end already.
+ * Returns true if it can be loaded at once. */
+static bool place(life_t *life, const life_model_t *model, int64_t now[LIFE_PLACES],
+                  int64_t soon[LIFE_PLACES], uint64_t now_ns) {
+  const int64_t *need = model->plan.bytes;
+  if (holds(now, need)) return true;
+  bool aged = is_aged(life, model, now_ns);
+  bool may_close = model->first != NULL || model->wish == LIFE_MAKE_ROOM;
+  bool coming = holds(soon, need) || (may_close && make_room(life, model, false, soon, now_ns)) ||
+                (aged && make_room(life, model, true, soon, now_ns));
+  if (coming) {
+    add(soon, need, -1); /* nobody else gets what will be its own */
+  } else if (aged) {
+    memset(soon, 0, LIFE_PLACES * sizeof *soon); /* nor what it waits for in vain so far */
+  }
+  for (int i = 0; i < LIFE_PLACES; i++) now[i] = MIN(now[i], soon[i]);
+  return false;
+}
+
+static bool look_at_candidates(life_t *life, uint64_t now_ns, life_action_t *out) {
+  int64_t now[LIFE_PLACES], soon[LIFE_PLACES], used[LIFE_PLACES];
+  sum_used(life, used);
+  for (int i = 0; i < LIFE_PLACES; i++) now[i] = soon[i] = life->limits.bytes[i] - used[i];
+  for (int32_t i = 0; i < life->count; i++) {
+    if (life->models[i]->state == LIFE_DRAINING) add(soon, life->models[i]->plan.bytes, 1);
+  }
+  life_model_t *model = NULL;
+  while ((model = next_candidate(life, model, now_ns)) != NULL) {
+    if (!life_fits(life, &model->plan, model)) continue;
+    if (!place(life, model, now, soon, now_ns)) continue;
+    move(model, LIFE_LOADING);
+    model->began_ns = now_ns;
+    model->wish = LIFE_NO_WISH;
+    model->num_loads++;
+    *out = (life_action_t){.what = LIFE_LOAD, .model = model};
+    return true;
+  }
+  return false;
+}
+
+/* What is closed for one candidate may leave room that another can use at once. */
+static bool next_load(life_t *life, uint64_t now_ns, life_action_t *out) {
+  do {
+    life->closed = false;
+    if (look_at_candidates(life, now_ns, out)) return true;
+  } while (life->closed);
+  return false;
+}
+
+static bool is_forgotten(const life_model_t *model, uint64_t now_ns) {
+  return model->plan.idle_ns > 0 && !model->plan.pinned && is_idle(model) &&
+         now_ns - model->used_ns >= model->plan.idle_ns;
+}
+
+static bool next_unload(life_t *life, uint64_t now_ns, life_action_t *out) {
+  for (int32_t i = 0; i < life->count; i++) {
+    life_model_t *model = life->models[i];
+    if (is_forgotten(model, now_ns)) life_close(life, model, now_ns);
+    if (model->state != LIFE_DRAINING || model->told || model->num_running > 0) continue;
+    model->told = true;
+    *out = (life_action_t){.what = LIFE_UNLOAD, .model = model};
+    return true;
+  }
+  return false;
+}
+
+bool life_next(life_t *life, uint64_t now_ns, life_action_t *out) {
+  for (int32_t i = 0; i < life->count; i++) {
+    if (next_of_requests(life, life->models[i], now_ns, out)) return true;
+  }
+  if (next_load(life, now_ns, out)) return true;
+  return next_unload(life, now_ns, out); /* also of what next_load has closed */
+}
+
+/* ---- time ---- */
+
+uint64_t life_due_ns(const life_t *life, uint64_t now_ns) {
+  uint64_t due = UINT64_MAX;
+  for (int32_t i = 0; i < life->count; i++) {
+    const life_model_t *model = life->models[i];
+    uint64_t times[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    if (model->state == LIFE_FAILED && (model->first != NULL || model->wish != LIFE_NO_WISH))
+      times[0] = model->retry_ns;
+    if (is_idle(model)) times[1] = turn_end_ns(life, model);
+    if (is_idle(model) && model->plan.idle_ns > 0 && !model->plan.pinned)
+      times[2] = model->used_ns + model->plan.idle_ns;
+    if (model->first != NULL) times[3] = model->first->asked_ns + life->limits.age_ns;
+    for (size_t t = 0; t < ARRAY_LEN(times); t++) {
+      if (times[t] > now_ns) due = MIN(due, times[t]);
+    }
+    for (const life_request_t *r = model->first; r != NULL; r = r->next) {
+      if (r->until_ns > now_ns) due = MIN(due, r->until_ns);
+    }
+  }
+  return due;
+}
+
+uint64_t life_forecast_ns(const life_t *life, const life_model_t *model, uint64_t now_ns) {
+  if (model->state == LIFE_READY) return 0;
+  uint64_t own_ns = load_forecast_ns(life, model);
+  if (model->state == LIFE_LOADING) {
+    uint64_t spent_ns = now_ns - model->began_ns;
+    return own_ns > spent_ns ? own_ns - spent_ns : 0;
+  }
+  if (in_pause(model, now_ns)) own_ns += model->retry_ns - now_ns;
+  int64_t used[LIFE_PLACES];
+  sum_used(life, used);
+  add(used, model->plan.bytes, 1);
+  for (int32_t i = 0; i < life->count; i++) {
+    const life_model_t *other = life->models[i];
+    if (other == model || other->first == NULL || in_memory(other)) continue;
+    if (model->first != NULL && !comes_before(life, other, model, now_ns)) continue;
+    own_ns += load_forecast_ns(life, other);
+    add(used, other->plan.bytes, 1);
+  }
+  if (!holds(life->limits.bytes, used)) own_ns += (uint64_t)life->serve_ns;
+  return own_ns;
+}
+
+/* ---- looking ---- */
+
+bool life_fits(const life_t *life, const life_plan_t *plan, const life_model_t *itself) {
+  int64_t room[LIFE_PLACES];
+  memcpy(room, life->limits.bytes, sizeof room);
+  for (int32_t i = 0; i < life->count; i++) {
+    const life_model_t *other = life->models[i];
+    if (other != itself && other->plan.pinned && other->state != LIFE_FAILED)
+      add(room, other->plan.bytes, -1);
+  }
+  return holds(room, plan->bytes);
+}
