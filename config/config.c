@@ -295,9 +295,15 @@ static char *trim(char *text) {
   return text;
 }
 
+static config_model_t *open_section(config_t *config, char *text, int number,
+                                    inferd_error_t *error);
+static int load_section_line(config_model_t *section, char *name, char *value, int number,
+                             inferd_error_t *error);
+
 /* Reads one line of a file, without its newline. A # at the start of a line or after a blank starts
  * a comment. */
-static int load_line(config_t *config, char *line, int number, inferd_error_t *error) {
+static int load_line(config_t *config, char *line, int number, config_model_t **section,
+                     inferd_error_t *error) {
   for (char *p = line; *p != '\0'; p++) {
     if (*p == '#' && (p == line || p[-1] == ' ' || p[-1] == '\t')) *p = '\0';
     if (*p == '\0') break;
@@ -306,7 +312,11 @@ static int load_line(config_t *config, char *line, int number, inferd_error_t *e
   if (*text == '\0') return 0;
   config_origin_t origin = {SOURCE_FILE, number};
   char *equals = strchr(text, '=');
-  if (equals == NULL || text[0] == '[') {
+  if (text[0] == '[') {
+    *section = open_section(config, text, number, error);
+    return *section != NULL ? 0 : ERR_CONFIGURATION;
+  }
+  if (equals == NULL) {
     /* only the first word is shown, because a secret may follow it */
     char quoted[NAME_BYTES_MAX];
     size_t word = strcspn(text, " \t");
@@ -322,6 +332,7 @@ static int load_line(config_t *config, char *line, int number, inferd_error_t *e
     value[length - 1] = '\0';
     value++;
   }
+  if (*section != NULL) return load_section_line(*section, name, value, number, error);
   char plain[NAME_BYTES_MAX];
   const option_t *option = plain_name(name, strlen(name), plain) ? find_option(plain) : NULL;
   if (option == NULL) return unknown_name(name, origin, error);
@@ -339,7 +350,119 @@ static int load_line(config_t *config, char *line, int number, inferd_error_t *e
   return assign(config, option, value, origin, error);
 }
 
-static int load_file(config_t *config, const char *path, inferd_error_t *error) {
+/* ---- sections ---- */
+
+/* Keys of a section that are no options: what many models behind one port need to know of each. */
+static const char *const section_keys[] = {"aliases", "pin", "preload", "idle_unload", "priority"};
+
+/* Returns the section that "[model NAME]" begins, or NULL with an error. */
+static config_model_t *open_section(config_t *config, char *text, int number,
+                                    inferd_error_t *error) {
+  size_t length = strlen(text);
+  char *name = text + 6;
+  bool right =
+      strncmp(text, "[model", 6) == 0 && (*name == ' ' || *name == '\t') && text[length - 1] == ']';
+  if (right) {
+    text[length - 1] = '\0';
+    name = trim(name);
+  }
+  if (!right || *name == '\0' || strpbrk(name, " \t,\"") != NULL) {
+    error_set(error, ERR_CONFIGURATION, NULL, "line %d: a section is [model NAME]", number);
+    return NULL;
+  }
+  for (int i = 0; i < config->num_sections; i++) {
+    if (strcmp(config->sections[i].name, name) != 0) continue;
+    error_set(error, ERR_CONFIGURATION, NULL, "line %d: a second section [model %.100s]", number,
+              name);
+    return NULL;
+  }
+  config_model_t *sections =
+      reallocarray(config->sections, (size_t)config->num_sections + 1, sizeof *sections);
+  char *copy = strdup(name);
+  if (sections != NULL) config->sections = sections;
+  if (sections == NULL || copy == NULL) {
+    free(copy);
+    error_set(error, ERR_NO_MEMORY, NULL, "no memory for the configuration");
+    return NULL;
+  }
+  sections[config->num_sections] = (config_model_t){.name = copy};
+  return &sections[config->num_sections++];
+}
+
+/* Checks a value of the sections' own keys. Returns false if `key` is none of them. */
+static bool is_section_key(const char *key, const char *value, int *code, int number,
+                           inferd_error_t *error) {
+  bool flag;
+  double seconds;
+  char *end;
+  size_t at = 0;
+  while (at < ARRAY_LEN(section_keys) && strcmp(section_keys[at], key) != 0) at++;
+  if (at == ARRAY_LEN(section_keys)) return false;
+  const char *wanted = NULL;
+  if (at == 1 || at == 2) {
+    if (!parse_bool(value, &flag)) wanted = "true or false";
+  } else if (at == 3) {
+    if (!parse_duration(value, &seconds)) wanted = "TIME, such as 10m; 0: never";
+  } else if (at == 4) {
+    long priority = strtol(value, &end, 10);
+    if (*value == '\0' || *end != '\0' || priority < -1000 || priority > 1000)
+      wanted = "N, -1000 to 1000";
+  }
+  if (wanted != NULL)
+    *code = error_set(error, ERR_CONFIGURATION, key, "line %d: %s: '%.60s' is not valid (%s)",
+                      number, key, value, wanted);
+  return true;
+}
+
+/* Which options a model of several may have: those of the server are the parent's. */
+static bool may_differ(const option_t *option) {
+  static const char *const groups[] = {"model", "device", "memory", "scheduler", "api"};
+  const char *name = option->name;
+  if (strncmp(name, "models", 6) == 0 || strcmp(name, "served_model_name") == 0) return false;
+  for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+    if (strcmp(option->group, groups[i]) == 0) return true;
+  }
+  return strcmp(name, "limit_images") == 0 || strcmp(name, "max_logprobs") == 0;
+}
+
+/* Reads a line of a section. The value is tried on a configuration of its own. */
+static int load_section_line(config_model_t *section, char *name, char *value, int number,
+                             inferd_error_t *error) {
+  char plain[NAME_BYTES_MAX], line[4096];
+  int code = 0;
+  const config_origin_t origin = {SOURCE_FILE, number};
+  if (!plain_name(name, strlen(name), plain)) return unknown_name(name, origin, error);
+  if (!is_section_key(plain, value, &code, number, error)) {
+    const option_t *option = find_option(plain);
+    config_t trial = {0};
+    if (option == NULL) return unknown_name(name, origin, error);
+    if (!may_differ(option))
+      return error_set(error, ERR_CONFIGURATION, option->name,
+                       "line %d: %s is not set for one model of several: it stands before the "
+                       "sections; other names of a model are `aliases`",
+                       number, option->name);
+    code = load_defaults(&trial, error);
+    if (code == 0) code = assign(&trial, option, value, origin, error);
+    config_free(&trial);
+    snprintf(plain, sizeof plain, "%s", option->name);
+  }
+  for (int i = 0; i < section->lines.count && code == 0; i++) {
+    size_t length = strlen(plain);
+    if (strncmp(section->lines.items[i], plain, length) == 0 &&
+        section->lines.items[i][length] == '=')
+      code =
+          error_set(error, ERR_CONFIGURATION, plain,
+                    "line %d: %s was already set in [model %.100s]", number, plain, section->name);
+  }
+  if (code != 0) return code;
+  size_t length = (size_t)snprintf(line, sizeof line, "%s=%s", plain, value);
+  if (length >= sizeof line || !list_add(&section->lines, line, length))
+    return error_set(error, ERR_CONFIGURATION, plain, "line %d: %s is too long", number, plain);
+  return 0;
+}
+
+static int load_file(config_t *config, const char *path, bool sections_only,
+                     inferd_error_t *error) {
   FILE *file = fopen(path, "re");
   if (file == NULL) {
     return error_set(error, errno == EACCES ? ERR_PERMISSION : ERR_CONFIGURATION, "config",
@@ -349,13 +472,19 @@ static int load_file(config_t *config, const char *path, inferd_error_t *error) 
   size_t capacity = 0;
   ssize_t length;
   int code = 0, number = 0;
+  config_model_t *section = NULL; /* that the line is in */
   while (code == 0 && (length = getline(&line, &capacity, file)) >= 0) {
     number++;
     if (strlen(line) != (size_t)length) {
       code = error_set(error, ERR_CONFIGURATION, "config", "line %d holds a NUL byte", number);
     } else {
       line[strcspn(line, "\n")] = '\0';
-      code = load_line(config, line, number, error);
+      char first = line[strspn(line, " \t\r")];
+      bool alone = section == NULL && strchr("[#", first) == NULL; /* also the end of the text */
+      code = sections_only && alone
+                 ? error_set(error, ERR_CONFIGURATION, "config",
+                             "line %d: a file of models begins with [model NAME]", number)
+                 : load_line(config, line, number, &section, error);
     }
     if (number > LINES_MAX) {
       code = error_set(error, ERR_CONFIGURATION, "config", "the file has more than %d lines",
@@ -529,6 +658,9 @@ static int load_flags(config_t *config, int argc, char *const *argv, inferd_erro
   for (int at = 0; at < argc && code == 0;) {
     if (argv[at][0] == '-') {
       code = load_flag(config, argc, argv, &at, error);
+    } else if (model != NULL) { /* of several behind one port */
+      code = assign(config, &options[OPTION_models], argv[at++], (config_origin_t){SOURCE_FLAG, 0},
+                    error);
     } else if (config->origin[OPTION_model].source == SOURCE_FLAG) {
       code = fail_models(config->model, argv[at], error);
     } else {
@@ -564,7 +696,7 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
   if (path[0] != '\0') {
     config_free(config);
     code = load_defaults(config, error);
-    if (code == 0) code = load_file(config, path, error);
+    if (code == 0) code = load_file(config, path, false, error);
     if (code == 0) code = load_environment(config, error);
     if (code == 0) code = load_flags(config, argc, argv, error);
   }
@@ -578,7 +710,7 @@ int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *e
 
 int config_load_file(config_t *config, const char *path, inferd_error_t *error) {
   int code = load_defaults(config, error);
-  if (code == 0) code = load_file(config, path, error);
+  if (code == 0) code = load_file(config, path, false, error);
   if (code == 0) {
     code =
         assign(config, &options[OPTION_config], path, (config_origin_t){SOURCE_DEFAULT, 0}, error);
@@ -588,6 +720,10 @@ int config_load_file(config_t *config, const char *path, inferd_error_t *error) 
   code = config_check(config, error);
   if (code != 0 && error != NULL) config_explain(config, error);
   return code;
+}
+
+int config_load_sections(config_t *config, const char *path, inferd_error_t *error) {
+  return load_file(config, path, true, error);
 }
 
 int config_set_models(config_t *config, const char *model, const char *name, const char *draft,
@@ -618,10 +754,21 @@ void config_free(config_t *config) {
     }
   }
   list_free(&config->notices);
+  for (int i = 0; i < config->num_sections; i++) {
+    free(config->sections[i].name);
+    list_free(&config->sections[i].lines);
+  }
+  free(config->sections);
+  config->sections = NULL;
+  config->num_sections = 0;
 }
 
 bool config_given(const config_t *config, enum config_option option) {
   return config->origin[option].source != SOURCE_DEFAULT;
+}
+
+const char *config_group(enum config_option option) {
+  return options[option].group;
 }
 
 /* ---- printing ---- */
@@ -657,6 +804,33 @@ static void print_value(const config_t *config, const option_t *option, FILE *ou
     }
     break;
   }
+}
+
+/* Items of lists may have commas, so a list is printed as JSON. */
+static void print_list(const config_list_t *list, FILE *out) {
+  for (int i = 0; i < list->count; i++) {
+    const char *item = list->items[i];
+    char text[8192] = "";
+    size_t length = json_escape(text, sizeof text - 1, item, strlen(item));
+    text[MIN(length, sizeof text - 1)] = '\0';
+    fprintf(out, "%s\"%s\"", i > 0 ? "," : "[", text);
+  }
+  if (list->count > 0) fputc(']', out);
+}
+
+char *config_text(const config_t *config, enum config_option option) {
+  char *text = NULL;
+  size_t length = 0;
+  FILE *out = open_memstream(&text, &length);
+  if (out == NULL) return NULL;
+  if (options[option].kind == LIST) {
+    print_list((const config_list_t *)((const char *)config + options[option].offset), out);
+  } else {
+    print_value(config, &options[option], out);
+  }
+  if (fclose(out) == 0) return text;
+  free(text);
+  return NULL;
 }
 
 void config_dump(const config_t *config, FILE *out) {

@@ -53,6 +53,12 @@ enum config_option {
   OPTION_COUNT
 };
 
+/* A section [model NAME] of a file: one of several models behind one port (server/models). */
+typedef struct config_model {
+  char *name;
+  config_list_t lines; /* "key=value", in the order of the file; the values have been checked */
+} config_model_t;
+
 /* One member per row of options.def, under its own name: config->port, config->api_key.items[0]. */
 typedef struct config {
 #define OPTION(kind, field, ...) config_##kind##_t field;
@@ -60,15 +66,19 @@ typedef struct config {
 #undef OPTION
   config_origin_t origin[OPTION_COUNT];
   config_list_t notices; /* one line each: flags that were accepted without effect */
+  config_model_t *sections;
+  int num_sections;
 } config_t;
 
 /* Fills *config from defaults, file, environment and `argv[0..argc)` (after the sub-command's name;
- * one bare word is the model). Returns 0; ERR_USAGE (flags, environment) or ERR_CONFIGURATION
- * (file), with a message that has the name, the place and the nearest known name. The caller must
- * call config_free in every case. */
+ * one bare word is the model, further ones are `models`). Returns 0; ERR_USAGE (flags, environment)
+ * or ERR_CONFIGURATION (file), with a message that has the name, the place and the nearest known
+ * name. The caller must call config_free in every case. */
 int config_load(config_t *config, int argc, char *const *argv, inferd_error_t *error);
 /* As config_load, but reads only a file: for `inferd config check`. */
 int config_load_file(config_t *config, const char *path, inferd_error_t *error);
+/* Adds the sections of a file that has nothing else. Returns 0 or ERR_CONFIGURATION, ERR_IO. */
+int config_load_sections(config_t *config, const char *path, inferd_error_t *error);
 void config_free(config_t *config);
 
 /* Replaces the model and the draft model by the paths where they were found. `name` is the served
@@ -88,12 +98,19 @@ bool config_given(const config_t *config, enum config_option option);
 
 /* The name of an option, as in a file: "max_body_bytes". */
 const char *config_name(enum config_option option);
+/* The value of an option as text that an INFERD_ variable may have; malloc'ed, NULL without memory.
+ */
+char *config_text(const config_t *config, enum config_option option);
+/* The group of an option in the help: "memory". */
+const char *config_group(enum config_option option);
 /* Returns true if a running server takes another value of the option over. */
 bool config_may_change(enum config_option option);
 /* Returns true if both have the same value of the option, wherever it was set. */
 bool config_same(const config_t *left, const config_t *right, enum config_option option);
 /* Exchanges the values of one option and their origins. */
 void config_exchange(config_t *left, config_t *right, enum config_option option);
+
+void config_exchange_sections(config_t *left, config_t *right);
 
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */
 void config_dump(const config_t *config, FILE *out);

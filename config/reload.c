@@ -67,3 +67,12 @@ void config_exchange(config_t *left, config_t *right, enum config_option option)
   left->origin[option] = right->origin[option];
   right->origin[option] = origin;
 }
+
+void config_exchange_sections(config_t *left, config_t *right) {
+  config_model_t *sections = left->sections;
+  int count = left->num_sections;
+  left->sections = right->sections;
+  left->num_sections = right->num_sections;
+  right->sections = sections;
+  right->num_sections = count;
+}

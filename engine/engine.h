@@ -98,9 +98,20 @@ bool engine_may_see(const char *model_dir);
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);
 /* ERR_NO_MEMORY where ulimit -v or -d leaves nothing for any model: before a thread is started. */
 int engine_check_room(inferd_error_t *error);
+/* What engine_survey has planned. */
+typedef struct engine_survey {
+  int64_t weights, workspace, kv_cache, states; /* bytes on the device */
+  int64_t swap;    /* bytes of host memory for preempted requests, of a GPU */
+  int64_t free;    /* bytes that the device has */
+  int64_t context; /* tokens */
+  double contexts; /* of that length, in kv_cache */
+  bool on_host;    /* the device is the CPU */
+  char architecture[64];
+} engine_survey_t;
 /* Plans what engine_create would load, from the headers of the files alone, as lines of
- * options->log; no thread, no weights. Returns 0, or the error that would refuse the model. */
-int engine_survey(const engine_options_t *options, inferd_error_t *error);
+ * options->log; no thread, no weights. Returns 0 and fills *out unless it is NULL, or the error
+ * that would refuse the model. */
+int engine_survey(const engine_options_t *options, engine_survey_t *out, inferd_error_t *error);
 /* Loop thread: ends the engine thread. Live requests are aborted; their EVENT_DONE can still be
  * drained. No request may be submitted afterwards. */
 void engine_stop(engine_t *engine);

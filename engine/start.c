@@ -725,7 +725,23 @@ int engine_check_room(inferd_error_t *error) {
                    room.limit, TOPOLOGY_PROCESS_MIB);
 }
 
-int engine_survey(const engine_options_t *options, inferd_error_t *error) {
+static void fill_survey(const engine_t *engine, const memory_plan_t *plan, engine_survey_t *out) {
+  const ops_t *ops = engine->ops;
+  *out = (engine_survey_t){.weights = (int64_t)plan->weight_bytes,
+                           .workspace = (int64_t)plan->workspace_bytes,
+                           .kv_cache = (int64_t)plan->kv_bytes,
+                           .states = (int64_t)plan->state_bytes,
+                           .swap = plan->num_host_blocks > 0
+                                       ? (int64_t)ops->kv_bytes(&plan->kv, plan->num_host_blocks)
+                                       : 0,
+                           .free = (int64_t)plan->free_bytes,
+                           .context = plan->max_model_len,
+                           .contexts = kv_concurrency(engine, &plan->kv, plan->max_model_len),
+                           .on_host = strcmp(ops->name, "cpu") == 0};
+  snprintf(out->architecture, sizeof out->architecture, "%s", engine->blueprint.architecture);
+}
+
+int engine_survey(const engine_options_t *options, engine_survey_t *out, inferd_error_t *error) {
   engine_t *engine = NULL;
   memory_plan_t plan = {0};
   int32_t dtype;
@@ -735,6 +751,7 @@ int engine_survey(const engine_options_t *options, inferd_error_t *error) {
   model_options_t model = model_options(engine, dtype);
   if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
   if (!code) code = check_adapters(engine, error);
+  if (!code && out != NULL) fill_survey(engine, &plan, out);
   if (!code) {
     engine_say(engine, "context   %d tokens; sequences at full context: %.1f", plan.max_model_len,
                kv_concurrency(engine, &plan.kv, plan.max_model_len));

@@ -163,6 +163,8 @@ static const struct body {
     {"/tokenize", "Tokenize", "/tokenize", {ROWS(tokenize)}, {COUNT(tokenize)}},
     {"/detokenize", "Detokenize", "", {ROWS(detokenize)}, {COUNT(detokenize)}},
     {"/v1/schema/check", "SchemaCheck", "", {ROWS(schema)}, {COUNT(schema)}},
+    {"/v1/models/load", "LoadModel", "", {ROWS(model_name)}, {COUNT(model_name)}},
+    {"/v1/models/unload", "UnloadModel", "", {ROWS(model_name)}, {COUNT(model_name)}},
     {"/v1/load_lora_adapter", "LoadAdapter", "", {ROWS(load_adapter)}, {COUNT(load_adapter)}},
     {"/v1/unload_lora_adapter",
      "UnloadAdapter",
@@ -416,6 +418,7 @@ static const struct route_row {
 #define ROUTE_MESSAGES MESSAGES
 #define ROUTE_PAGE PAGE
 #define ROUTE_STORE 0
+#define ROUTE_MODELS 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, flags, label, help},
 #include "server/http/routes.def"
 #undef ROUTE

@@ -523,6 +523,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_MESSAGES 0
 #define ROUTE_PAGE 0
 #define ROUTE_STORE 0
+#define ROUTE_MODELS 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE
@@ -645,6 +646,10 @@ static void print_fields(void) {
              LENGTH(detokenize_rows));
   print_rows("POST /v1/schema/check", "The report is in [constraints.md](constraints.md).",
              schema_rows, LENGTH(schema_rows));
+  print_rows("POST /v1/models/load",
+             "Only with several models, and with an admin key or over a UNIX socket; "
+             "`/v1/models/unload` takes the same.",
+             model_name_rows, LENGTH(model_name_rows));
   print_rows("POST /v1/load_lora_adapter",
              "Only with `--enable-lora` and `--allow-runtime-lora`, and with an admin key or over "
              "a UNIX socket.",

@@ -105,6 +105,9 @@ static const row_t detokenize_rows[] = {
 static const row_t schema_rows[] = {
 #include "server/fields/schema_fields.def"
 };
+static const row_t model_name_rows[] = {
+#include "server/fields/model_name_fields.def"
+};
 static const row_t load_adapter_rows[] = {
 #include "server/fields/load_adapter_fields.def"
 };

@@ -1,4 +1,4 @@
-/* client.c: one GET of a running server.
+/* client.c: one request of a running server.
  *
  * Main thread of a command. It asks in HTTP/1.0, so that the end of the connection is the end of
  * the answer and no chunks have to be read.
@@ -95,14 +95,18 @@ static int connect_tcp(const char *host, const char *port) {
 }
 
 static bool send_request(int fd, tls_link_t *link, const client_target_t *target, const char *path,
-                         const char *key) {
-  char *text = NULL;
+                         const char *key, const char *post) {
+  char *text = NULL, content[96] = "";
+  if (post != NULL)
+    snprintf(content, sizeof content, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+             strlen(post));
   bool v6 = strchr(target->host, ':') != NULL;
-  int n = asprintf(&text, "GET %s%s HTTP/1.0\r\nHost: %s%s%s%s%s\r\n%s%s%s\r\n", target->prefix,
-                   path, v6 ? "[" : "", target->path[0] != '\0' ? "localhost" : target->host,
-                   v6 ? "]" : "", target->path[0] != '\0' ? "" : ":", target->port,
+  int n = asprintf(&text, "%s %s%s HTTP/1.0\r\nHost: %s%s%s%s%s\r\n%s%s%s%s\r\n%s",
+                   post != NULL ? "POST" : "GET", target->prefix, path, v6 ? "[" : "",
+                   target->path[0] != '\0' ? "localhost" : target->host, v6 ? "]" : "",
+                   target->path[0] != '\0' ? "" : ":", target->port,
                    key != NULL ? "Authorization: Bearer " : "", key != NULL ? key : "",
-                   key != NULL ? "\r\n" : "");
+                   key != NULL ? "\r\n" : "", content, post != NULL ? post : "");
   ssize_t done = n <= 0         ? -1
                  : link != NULL ? tls_link_send(link, text, (size_t)n)
                                 : send(fd, text, (size_t)n, MSG_NOSIGNAL);
@@ -139,8 +143,8 @@ static char *receive(int fd, tls_link_t *link) {
   return NULL;
 }
 
-int client_get(const client_target_t *target, const char *path, const char *key, char **body,
-               const char **why) {
+int client_ask(const client_target_t *target, const char *path, const char *key, const char *post,
+               char **body, const char **why) {
   *body = NULL;
   *why = NULL;
   tls_link_t *link = NULL;
@@ -151,7 +155,7 @@ int client_get(const client_target_t *target, const char *path, const char *key,
   if (target->tls) {
     link = tls_link_open(fd, target->verify ? target->host : NULL, CLIENT_TIMEOUT_MS, why);
   }
-  if ((!target->tls || link != NULL) && send_request(fd, link, target, path, key)) {
+  if ((!target->tls || link != NULL) && send_request(fd, link, target, path, key, post)) {
     text = receive(fd, link);
   }
   tls_link_close(link);
@@ -166,4 +170,9 @@ int client_get(const client_target_t *target, const char *path, const char *key,
   memmove(text, end + 4, strlen(end + 4) + 1);
   *body = text;
   return status;
+}
+
+int client_get(const client_target_t *target, const char *path, const char *key, char **body,
+               const char **why) {
+  return client_ask(target, path, key, NULL, body, why);
 }

@@ -1,4 +1,4 @@
-/* client.h: one GET of a running server, for `inferd health` and `inferd top`.
+/* client.h: one request of a running server, for `inferd health`, `top`, `ps`, `load` and `unload`.
  *
  * Blocks; for commands, never for the daemon. No redirects.
  */
@@ -27,9 +27,13 @@ bool client_target_of(const config_t *config, client_target_t *out);
  * no such form. */
 bool client_target_read(const char *url, client_target_t *out);
 
-/* Sends GET `path`, with `key` unless it is NULL, and waits up to CLIENT_TIMEOUT_MS for the whole
- * answer. Returns the HTTP status and sets *body to the text of the answer, which the caller frees;
- * 0 if nothing listens there, -1 if no whole answer came. *why is then set if more is known. */
+/* Sends GET `path`, or POST with the JSON `post` unless it is NULL, with `key` unless it is NULL,
+ * and waits up to CLIENT_TIMEOUT_MS for the whole answer. Returns the HTTP status and sets *body to
+ * the text of the answer, which the caller frees; 0 if nothing listens there, -1 if no whole answer
+ * came. *why is then set if more is known. */
+int client_ask(const client_target_t *target, const char *path, const char *key, const char *post,
+               char **body, const char **why);
+/* The same without `post`. */
 int client_get(const client_target_t *target, const char *path, const char *key, char **body,
                const char **why);
 

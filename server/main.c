@@ -4,6 +4,7 @@
  * sub-commands are short and stand here. Exit statuses are those of sysexits.h; a supervisor
  * restarts 69 to 75 only.
  */
+#include "engine/base/json.h"
 #include "engine/base/util.h"
 #include "engine/grammar/doctor.h"
 #include "engine/model/source/locate.h"
@@ -11,6 +12,8 @@
 #include "engine/text/tokenizer.h"
 #include "server/batch.h"
 #include "server/client.h"
+#include "server/manage.h"
+#include "server/models/models.h"
 #include "server/observe/log.h"
 #include "server/ranks.h"
 #include "server/reload_answer.h"
@@ -107,6 +110,18 @@ static void print_line(void *context, const char *line) {
   puts(line);
 }
 
+static void print_survey(const char *path, const engine_survey_t *survey) {
+  char name[2 * PATH_MAX] = "";
+  json_escape(name, sizeof name - 1, path, strlen(path));
+  printf("{\"model\":\"%s\",\"architecture\":\"%s\",\"place\":\"%s\",\"weights\":%lld,"
+         "\"workspace\":%lld,\"kv_cache\":%lld,\"states\":%lld,\"swap\":%lld,\"free\":%lld,"
+         "\"context\":%lld,\"contexts\":%.3f}\n",
+         name, survey->architecture, survey->on_host ? "host" : "gpu", (long long)survey->weights,
+         (long long)survey->workspace, (long long)survey->kv_cache, (long long)survey->states,
+         (long long)survey->swap, (long long)survey->free, (long long)survey->context,
+         survey->contexts);
+}
+
 /* Loads the model and takes all memory, as `serve` does. */
 static int check_by_loading(const engine_options_t *options, inferd_error_t *error) {
   engine_t *engine = NULL;
@@ -168,26 +183,28 @@ static int check_schema_command(int argc, char **argv) {
 
 static int check_command(int argc, char **argv) {
   if (take_word(&argc, argv, "--schema")) return check_schema_command(argc, argv);
-  bool load = take_word(&argc, argv, "--load");
+  bool load = take_word(&argc, argv, "--load"), json = take_word(&argc, argv, "--json");
   config_t config;
   inferd_error_t error = {0};
   engine_options_t options;
   int code = config_load(&config, argc, argv, &error);
   if (code == 0) print_notices(&config);
   if (code == 0) code = serve_locate(&config, &error);
-  if (code == 0) printf("model     %s\n", config.model);
+  if (code == 0 && !json) printf("model     %s\n", config.model);
   if (code == 0) code = serve_check(&config, &error);
   if (code == 0) code = serve_engine_options(&config, &options, &error);
   if (code == 0) {
-    options.log = print_line;
+    engine_survey_t survey;
+    options.log = json ? NULL : print_line;
     options.planned_ranks =
         (int32_t)(options.cut_layers ? config.pipeline_parallel_size : config.tensor_parallel_size);
-    code = engine_survey(&options, &error);
+    code = engine_survey(&options, &survey, &error);
+    if (code == 0 && json) print_survey(config.model, &survey);
     options.log = NULL;        /* the lines are printed */
     options.planned_ranks = 0; /* --load: all of it, in this process */
   }
   if (code == 0 && load) code = check_by_loading(&options, &error);
-  if (code == 0) puts("ok");
+  if (code == 0 && !json) puts("ok");
   if (code != 0) config_explain(&config, &error);
   int status = code == 0 ? 0 : fail(&error, code);
   config_free(&config);
@@ -393,10 +410,13 @@ static int serve_by_ranks(config_t *config, int argc, char **argv) {
 static int serve_command(int argc, char **argv) {
   config_t config;
   inferd_error_t error = {0};
+  serve_join_parent();
   int code = config_load(&config, argc - 2, argv + 2, &error);
   int status;
   if (code != 0) {
     status = fail(&error, code);
+  } else if (models_wanted(&config)) {
+    status = parent_run(&config, argc - 2, argv + 2);
   } else {
     status = must_pull(&config) ? pull_then_serve(&config, argc, argv)
                                 : serve_by_ranks(&config, argc, argv);
@@ -500,6 +520,8 @@ int main(int argc, char **argv) {
   if (strcmp(command, "convert") == 0) return convert_command(argc - 2, argv + 2);
   if (strcmp(command, "reload") == 0) return reload_command(argc - 2, argv + 2);
   if (strcmp(command, "health") == 0) return health_command(argc - 2, argv + 2);
+  bool manages = strcmp(command, "ps") == 0 || strcmp(command, "load") == 0;
+  if (manages || strcmp(command, "unload") == 0) return manage_command(command, argc - 2, argv + 2);
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
   if (strcmp(command, "batch") == 0) return batch_command(argc - 2, argv + 2);
   if (strcmp(command, "usage") == 0) return usage_command(argc - 2, argv + 2);

@@ -33,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -158,7 +159,10 @@ void server_finished(server_t *server) {
 }
 
 void server_drained(server_t *server) {
-  stop_loop((daemon_t *)server);
+  if (server->drained != NULL)
+    server->drained(server);
+  else
+    stop_loop((daemon_t *)server);
 }
 
 /* ---- engine ---- */
@@ -226,6 +230,9 @@ int serve_locate(config_t *config, inferd_error_t *error) {
   if (config->model[0] == '\0') {
     return error_set(error, ERR_USAGE, "model", "model is not set: inferd serve MODEL");
   }
+  if (config->models.count > 0)
+    return error_set(error, ERR_USAGE, "model", "more than one model: %.60s and %.60s",
+                     config->model, config->models.items[0]);
   int code = engine_check_room(error);
   if (code == 0) code = model_locate(config->model, &model, error);
   if (code == 0 && config->speculative_model[0] != '\0') {
@@ -374,7 +381,7 @@ static void on_ready(daemon_t *daemon) {
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
            info->backend, info->device);
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
-  if (server->local == NULL) print_invitation(server);
+  if (server->local == NULL && !server->behind) print_invitation(server);
   inferd_error_t error = {0};
   if (http_ready(server->http, &error) != 0) {
     log_line(LOG_ERROR, "ready", "%s", error.message);
@@ -751,29 +758,51 @@ static int start_pictures(server_t *server, const config_t *config, inferd_error
   return picture_helper_start(picture_work, &server->pictures, error);
 }
 
-static int serve(config_t *config, int argc, char *const *argv, struct comm *comm,
-                 struct local *local) {
-  static daemon_t daemon; /* static, because callbacks may run until the process ends */
-  inferd_error_t error = {0};
+static bool joined; /* serve_join_parent has found a parent */
+
+void serve_join_parent(void) {
+  const char *text = getenv("_INFERD_PARENT");
+  if (text == NULL) return;
+  pid_t parent = (pid_t)strtol(text, NULL, 10);
+  /* It may have ended before this call. */
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(EXIT_STUCK);
+  joined = true;
+}
+
+void serve_begin_process(void) {
   ignore_signals();
   tzset();
   return_large_blocks();
-  int code = start_pictures(&daemon.server, config, &error);
-  crash_install();
-  daemon.server.config = config;
-  daemon.comm = comm;
-  daemon.argc = argc;
-  daemon.argv = argv;
-  daemon.server.start_ns = clock_now_ns();
-  daemon.server.start_time = (int64_t)time(NULL);
-  if (log_open(config, &error) != 0) {
-    fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_ERROR), error.message);
-    return error_exit_code(error.code);
+}
+
+int serve_open_log(const config_t *config, inferd_error_t *error) {
+  int code = log_open(config, error);
+  if (code != 0) {
+    fprintf(stderr, "%sinferd: %s\n", log_priority(LOG_ERROR), error->message);
+    return code;
   }
   log_line(LOG_INFO, "start", "inferd %s (%s)", INFERD_VERSION, INFERD_COMMIT);
   limit_core_files(config->core_dumps);
   for (int i = 0; i < config->notices.count; i++)
     log_line(LOG_WARN, "start", "%s", config->notices.items[i]);
+  return 0;
+}
+
+static int serve(config_t *config, int argc, char *const *argv, struct comm *comm,
+                 struct local *local) {
+  static daemon_t daemon; /* static, because callbacks may run until the process ends */
+  inferd_error_t error = {0};
+  serve_begin_process();
+  int code = start_pictures(&daemon.server, config, &error);
+  crash_install();
+  daemon.server.config = config;
+  daemon.server.behind = joined;
+  daemon.comm = comm;
+  daemon.argc = argc;
+  daemon.argv = argv;
+  daemon.server.start_ns = clock_now_ns();
+  daemon.server.start_time = (int64_t)time(NULL);
+  if (serve_open_log(config, &error) != 0) return error_exit_code(error.code);
   if (code == 0) code = init_handles(&daemon, &error);
   if (code != 0) { /* the end of the process frees all that was taken so far */
     log_line(LOG_ERROR, "start", "%s", error.message);
@@ -792,6 +821,7 @@ static int serve(config_t *config, int argc, char *const *argv, struct comm *com
     config_explain(config, &error);
     log_line(LOG_ERROR, "start", "%s", error.message);
     daemon.exit_status = error_exit_code(code);
+    notify_send("STATUS=failed: %.300s\nEXIT_STATUS=%d", error.message, daemon.exit_status);
   }
   tear_down(&daemon);
   /* Of an end with an error the last line says which. */

@@ -11,6 +11,16 @@ int serve_run(config_t *config, int argc, char *const *argv, struct comm *comm);
  * Returns the status of serve_run, or of local_close, which it calls. */
 int serve_batch(config_t *config, int argc, char *const *argv, struct local *local);
 
+/* For a process that a parent of several models has started: it ends when the parent ends, and
+ * believes what the parent says of clients. Before other threads and children. */
+void serve_join_parent(void);
+/* The signals and memory of a daemon; its log, with its first lines. For serve_run and parent.c. */
+void serve_begin_process(void);
+int serve_open_log(const config_t *config, inferd_error_t *error);
+
+/* parent.c: the same as serve_run with several models. */
+int parent_run(config_t *config, int argc, char *const *argv);
+
 /* fingerprint.c: fills in server->system_fingerprint; the engine is READY. */
 void serve_set_fingerprint(server_t *server);
 

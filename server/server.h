@@ -38,12 +38,15 @@ typedef struct server {
   struct runner *runner;           /* server/batches/runner.h; NULL without a store */
   struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
   struct tracer *tracer;           /* server/trace/trace.h; NULL = requests get no spans */
+  struct models *models;           /* server/models/models.h: of the parent of several; else NULL */
+  bool behind;                     /* a parent has checked the keys of requests: x-inferd-client */
   uv_async_t engine_wake;          /* engine -> loop, once per step */
   server_phase_t phase;
-  config_t asked;             /* as read at start, before the model was located */
-  int64_t queue_requests_max; /* for which the engine has tables */
-  uint64_t start_ns;          /* monotonic */
-  int64_t start_time;         /* unix seconds: `created` of the model cards */
+  void (*drained)(struct server *server); /* of the parent of several models: server_drained */
+  config_t asked;                         /* as read at start, before the model was located */
+  int64_t queue_requests_max;             /* for which the engine has tables */
+  uint64_t start_ns;                      /* monotonic */
+  int64_t start_time;                     /* unix seconds: `created` of the model cards */
   char system_fingerprint[48];
 } server_t;
 
@@ -59,7 +62,8 @@ typedef enum route_flag {
   ROUTE_KEY_ALONE = 128, /* takes the key in x-api-key too, where Authorization is absent */
   ROUTE_MESSAGES = 256,  /* Anthropic's: errors and headers are theirs */
   ROUTE_PAGE = 512,      /* the web page: no key; absent with --web-page off */
-  ROUTE_STORE = 1024     /* absent without --store */
+  ROUTE_STORE = 1024,    /* absent without --store */
+  ROUTE_MODELS = 2048    /* absent unless several models are behind the port */
 } route_flag_t;
 
 typedef struct route {
@@ -108,6 +112,8 @@ void api_batch(exchange_t *exchange);
 void api_cancel_batch(exchange_t *exchange);
 void api_usage(exchange_t *exchange);
 void api_models(exchange_t *exchange);
+void api_load_model(exchange_t *exchange); /* server/models, and that below */
+void api_unload_model(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
 void api_detokenize(exchange_t *exchange);
@@ -137,6 +143,18 @@ void api_classify(exchange_t *exchange);
 void api_score(exchange_t *exchange);
 void api_rerank(exchange_t *exchange);
 void api_rerank_v2(exchange_t *exchange); /* Cohere's answer */
+
+/* server/models: the parent of several models answers a request of any route; whether all that must
+ * be in memory is; the numbers of a model, false = there is none of this index. */
+void models_handle(exchange_t *exchange);
+bool models_ready(const server_t *server);
+typedef struct model_line {
+  const char *name, *state;
+  int64_t bytes; /* in memory */
+  int32_t waiting, running;
+  uint64_t loads, failures, requests;
+} model_line_t;
+bool models_line(const server_t *server, int index, model_line_t *out);
 
 /* access.c: warns of routes that are open to more clients than most operators want, and of an
  * option that has no effect because no client may use its routes. After http_start. */

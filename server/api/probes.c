@@ -22,7 +22,7 @@ static void reply_not_ready(exchange_t *exchange, const char *status) {
   cJSON *object = cJSON_CreateObject();
   int retry_s = 5;
   cJSON_AddStringToObject(object, "status", status);
-  if (strcmp(status, "loading") == 0) {
+  if (strcmp(status, "loading") == 0 && server->models == NULL) {
     double progress = engine_progress(server->engine);
     double spent = (double)(clock_now_ns() - server->start_ns) * 1e-9;
     double eta = progress > 0.01 ? ceil(spent * (1 - progress) / progress) : 0;
@@ -110,13 +110,15 @@ static void reply_page(exchange_t *exchange, const char *type, char *text, size_
 
 void api_metrics(exchange_t *exchange) {
   bool open = metrics_wants_open(exchange_request_header(exchange, "Accept"));
-  grammar_cache_stats_t grammars = grammar_cache_stats(exchange->server->live->grammars);
-  completions_t *live = exchange->server->live;
+  completions_t *live = exchange->server->live; /* NULL: of the parent of several models */
+  grammar_cache_stats_t grammars = {0};
   lora_usage_t loras = {0};
   size_t length = 0;
-  if (live->loras != NULL) lora_usage(live, &loras);
-  char *page = metrics_render(exchange->server, &grammars, live->loras != NULL ? &loras : NULL,
-                              open, exchange_turn(exchange), &length);
+  bool has_loras = live != NULL && live->loras != NULL;
+  if (live != NULL) grammars = grammar_cache_stats(live->grammars);
+  if (has_loras) lora_usage(live, &loras);
+  char *page = metrics_render(exchange->server, &grammars, has_loras ? &loras : NULL, open,
+                              exchange_turn(exchange), &length);
   buffer_free(&loras.running);
   buffer_free(&loras.waiting);
   reply_page(exchange,

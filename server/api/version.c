@@ -7,7 +7,8 @@
 #include "server/observe/metrics.h"
 
 void api_version(exchange_t *exchange) {
-  const engine_info_t *info = engine_info(exchange->server->engine);
+  const engine_t *engine = exchange->server->engine; /* NULL: of the parent of several models */
+  const engine_info_t *info = engine != NULL ? engine_info(engine) : NULL;
   cJSON *object = cJSON_CreateObject();
   cJSON_AddStringToObject(object, "version", INFERD_VERSION);
   cJSON_AddStringToObject(object, "commit", INFERD_COMMIT);

@@ -32,7 +32,7 @@ typedef enum wire {
 
 /* The part of an exchange (one request and its answer) that handlers see. http_exchange_t embeds it
  * as its first member. A handler may write `user`, `log`, `shows_rates`, `retry_after_s`,
- * `on_gone` and `on_abort`, and only reads the rest. */
+ * `passed_on`, `on_gone` and `on_abort`, and only reads the rest. */
 struct exchange {
   struct server *server;
   const struct route *route;
@@ -49,6 +49,7 @@ struct exchange {
   exchange_log_t log; /* for the access line */
   wire_t wire;        /* of the path, whether it has a route or not */
   bool is_errand;     /* no client sent it: errand.h */
+  bool passed_on;     /* another process has answered it, and logs it */
   uint64_t seed;      /* of a request that gives none; 0 = draw one */
   bool shows_rates;   /* its answer has the x-ratelimit headers of the key */
   int retry_after_s;  /* Retry-After of an answer with 429 or 503; 0 = by the error's code */
@@ -119,6 +120,8 @@ void exchange_stream_more(exchange_t *exchange);
 /* Queues bytes for the client, sent at the end of the turn. Returns false if more than the buffer
  * holds has waited for a second, or 16 times as much waits: on_gone is called in the same turn. */
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
+/* Bytes of a stream that wait for the client. */
+size_t exchange_pending(const exchange_t *exchange);
 void exchange_end(exchange_t *exchange); /* behind the queued bytes; then the transport's */
 
 /* {"error":{...}} as malloc'ed text, also inside a stream; NULL when memory is short. */
@@ -127,6 +130,8 @@ char *error_body(const inferd_error_t *error, bool numeric_code, size_t *length)
 char *error_body_messages(const inferd_error_t *error, const char *request_id, size_t *length);
 /* {"error":"..."}, for WIRE_OLLAMA. */
 char *error_body_ollama(const inferd_error_t *error, size_t *length);
+/* The body of an error in the words of the route; malloc'ed, NULL when memory is short. */
+char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *error, size_t *length);
 
 typedef struct http http_t; /* the transport itself, used by serve.c */
 int http_start(struct server *server, http_t **out, inferd_error_t *error);

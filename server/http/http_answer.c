@@ -319,6 +319,11 @@ bool exchange_write(exchange_t *public, const char *bytes, size_t length) {
   return true;
 }
 
+size_t exchange_pending(const exchange_t *public) {
+  const http_exchange_t *exchange = (const http_exchange_t *)public;
+  return exchange->out_end - exchange->out_start;
+}
+
 void exchange_end(exchange_t *public) {
   http_exchange_t *exchange = exchange_of(public);
   if (public->is_errand) {

@@ -8,8 +8,10 @@
 #include "server/http/http_exchange.h"
 
 #include "engine/base/hash.h"
+#include "engine/base/hex.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -165,8 +167,32 @@ static int check_admin(const http_exchange_t *exchange, auth_role_t role, bool g
                    "This route needs an admin key (--admin-key), not an API key.");
 }
 
+/* "SOURCE DIGEST" in hexadecimal, which the parent of this process has written; without a key the
+ * digest is "-". Only the parent reaches the socket. Without the header it asks for itself. */
+static void take_client(http_exchange_t *exchange) {
+  const char *text = exchange_request_header(&exchange->public, "x-inferd-client");
+  const char *id = exchange_request_header(&exchange->public, "x-inferd-request");
+  bool has_id = exchange_request_header(&exchange->public, "X-Request-Id") != NULL ||
+                exchange_request_header(&exchange->public, "X-Client-Request-Id") != NULL;
+  if (id != NULL && !has_id) snprintf(exchange->public.request_id, REQUEST_ID_MAX + 1, "%s", id);
+  uint8_t digest[KEY_DIGEST_BYTES];
+  if (text == NULL) return;
+  char *end;
+  exchange->given_source = strtoull(text, &end, 16);
+  for (int i = 0; i < KEY_DIGEST_BYTES; i++) {
+    int high = end[0] == ' ' ? hex_value(end[1 + 2 * i]) : -1;
+    int low = high >= 0 ? hex_value(end[2 + 2 * i]) : -1;
+    if (low < 0) return;
+    digest[i] = (uint8_t)(high * 16 + low);
+  }
+  api_key_t *key = auth_find(exchange->http->server->auth, digest);
+  exchange->public.key = api_key_use(key);
+  exchange->public.tenant = key != NULL ? key->tenant : 0;
+}
+
 static int check_key(http_exchange_t *exchange, const route_t *route, inferd_error_t *error) {
   const server_t *server = exchange->http->server;
+  if (server->behind) return take_client(exchange), 0;
   const char *metrics_auth = server->config->metrics_auth;
   bool open = is_open(exchange, route);
   bool admin = route != NULL && (route->flags & ROUTE_ADMIN) != 0;
@@ -198,6 +224,7 @@ static int check_key(http_exchange_t *exchange, const route_t *route, inferd_err
 static uint64_t source_of(const http_exchange_t *exchange) {
   const connection_t *connection = exchange->connection;
   if (exchange->public.tenant != 0) return exchange->public.tenant;
+  if (exchange->given_source != 0) return exchange->given_source;
   if (!connection->peer.counted) return hash_mix(connection->number);
   return hash_bytes(connection->peer.bytes, sizeof connection->peer.bytes);
 }
@@ -209,6 +236,7 @@ int check_state(const http_exchange_t *exchange, inferd_error_t *error) {
   if (server->phase >= SERVER_DRAINING) {
     return error_set(error, ERR_DRAINING, NULL, "The server is shutting down.");
   }
+  if (server->models != NULL) return 0; /* its requests may wait for a model */
   switch (server->engine != NULL ? engine_state(server->engine) : ENGINE_LOADING) {
   case ENGINE_READY: return 0;
   case ENGINE_LOADING:
@@ -302,7 +330,8 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
   const config_t *config = exchange->http->server->config;
   exchange_t *public = &exchange->public;
   const unsigned absent = (strcmp(config->web_page, "off") == 0 ? ROUTE_PAGE : 0u) |
-                          (exchange->http->server->store == NULL ? ROUTE_STORE : 0u);
+                          (exchange->http->server->store == NULL ? ROUTE_STORE : 0u) |
+                          (exchange->http->server->models == NULL ? ROUTE_MODELS : 0u);
   const route_t *route =
       route_find(public->method, path, absent, &exchange->allow, &exchange->tail);
   public->route =

@@ -305,6 +305,9 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   exchange->counted = true;
   http->in_flight++;
   exchange->in_handler = true;
+  if (http->server->models != NULL)
+    models_handle(public);
+  else
   public->route->handle(public);
   exchange->in_handler = false;
   if (exchange->state == EXCHANGE_GONE) return MHD_NO;
@@ -455,7 +458,8 @@ static void record(const http_exchange_t *exchange) {
                      .bytes_in = exchange->bytes_in,
                      .bytes_out = exchange->bytes_out,
                      .log = &public->log,
-                     .minor = repeats_probe(exchange->http, public->route, status)};
+                     .minor =
+                         public->passed_on || repeats_probe(exchange->http, public->route, status)};
   log_access(&access);
   report_slow(exchange, &access);
   report_trace(exchange, &access);

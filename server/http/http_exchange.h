@@ -9,7 +9,9 @@
 #include "server/http/http_internal.h"
 #include "server/trace/trace.h"
 
-enum { HEADERS_MAX = 5 }; /* response headers beyond those of every answer, as the page has */
+enum {
+  HEADERS_MAX = 13
+}; /* response headers beyond those of every answer, as the page and models have */
 
 /* exchange_move has the table of the allowed changes. */
 typedef enum exchange_state {
@@ -45,12 +47,13 @@ struct http_exchange {
   char param[ERROR_PARAM_MAX]; /* the field at fault, for the log; "" = none */
   trace_context_t trace;
   char *tail;
-  char *path;           /* without a route: for the log, printable and cut, without the query */
-  const char *allow;    /* of a 405 and of OPTIONS */
-  const char *origin;   /* Origin header that CORS allows; points into the connection's memory */
-  uint64_t start_ns;    /* headers complete */
-  held_t body;          /* what has arrived; a NUL follows it */
-  size_t body_capacity; /* of the block */
+  char *path;            /* without a route: for the log, printable and cut, without the query */
+  const char *allow;     /* of a 405 and of OPTIONS */
+  const char *origin;    /* Origin header that CORS allows; points into the connection's memory */
+  uint64_t start_ns;     /* headers complete */
+  uint64_t given_source; /* by the parent of this process; 0 = none */
+  held_t body;           /* what has arrived; a NUL follows it */
+  size_t body_capacity;  /* of the block */
   size_t body_limit;
   pace_t body_pace;
   header_t headers[HEADERS_MAX];
@@ -139,7 +142,5 @@ bool reply_make_stream(http_exchange_t *exchange, MHD_ContentReaderCallback read
 bool reply_make_pieces(http_exchange_t *exchange, const char *content_type,
                        MHD_ContentReaderCallback reader);
 bool reply_make_error(http_exchange_t *exchange, const inferd_error_t *error);
-/* The body of an error in the words of the route; malloc'ed, NULL when memory is short. */
-char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *error, size_t *length);
 
 #endif

@@ -505,8 +505,9 @@ void listen_shut(http_t *http) {
 static bool may_accept(const http_t *http, const listener_t *listener) {
   const server_t *server = http->server;
   if (!listener->inherited) return true;
-  return server->phase == SERVER_SERVING && server->engine != NULL &&
-         engine_state(server->engine) == ENGINE_READY;
+  if (server->phase != SERVER_SERVING) return false;
+  if (server->models != NULL) return true; /* requests wait for their models */
+  return server->engine != NULL && engine_state(server->engine) == ENGINE_READY;
 }
 
 void listen_start(http_t *http) {

@@ -16,6 +16,11 @@ const char *health_architecture(void) {
 }
 
 const char *health_state(const server_t *server) {
+  if (server->models != NULL) {
+    if (server->phase >= SERVER_DRAINING) return "draining";
+    if (server->phase >= SERVER_LEAVING) return "leaving";
+    return models_ready(server) ? "ready" : "loading";
+  }
   engine_state_t state = engine_state(server->engine);
   health_verdict_t verdict = health_verdict(server, clock_now_ns(), health_limit_ns(server));
   if (state == ENGINE_FAILED || verdict >= HEALTH_STUCK) return "failed";

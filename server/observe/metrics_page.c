@@ -634,6 +634,58 @@ static void print_http(page_t *page) {
   page_bare_sample(page, METRIC_reply_turn, "scope=\"all\"", (double)stats.replies_turn_max);
 }
 
+/* One family of several models: a sample for each, `state` NULL or one of its labels. */
+static void print_models_of(page_t *page, metric_id_t id, const char *const *states, int count,
+                            double (*value)(const model_line_t *line, const char *state)) {
+  model_line_t line;
+  page_family(page, id);
+  for (int i = 0; models_line(page->metrics->server, i, &line); i++) {
+    for (int k = 0; k < count; k++) {
+      buffer_t label = {0};
+      buffer_text(&label, "model_name=");
+      buffer_quote(&label, line.name, strlen(line.name));
+      if (states[k] != NULL) {
+        buffer_text(&label, ",state=");
+        buffer_quote(&label, states[k], strlen(states[k]));
+      }
+      buffer_char(&label, '\0');
+      if (!label.failed) page_bare_sample(page, id, label.data, value(&line, states[k]));
+      buffer_free(&label);
+    }
+  }
+}
+
+static double is_state(const model_line_t *line, const char *state) {
+  return strcmp(line->state, state) == 0;
+}
+static double bytes_of(const model_line_t *line, const char *state) {
+  return (void)state, (double)line->bytes;
+}
+static double requests_now(const model_line_t *line, const char *state) {
+  return state[0] == 'w' ? line->waiting : line->running;
+}
+static double requests_of(const model_line_t *line, const char *state) {
+  return (void)state, (double)line->requests;
+}
+static double loads_of(const model_line_t *line, const char *state) {
+  return (void)state, (double)line->loads;
+}
+static double failures_of(const model_line_t *line, const char *state) {
+  return (void)state, (double)line->failures;
+}
+
+static void print_models(page_t *page) {
+  static const char *const states[] = {"unloaded", "loading", "ready", "draining", "failed"};
+  static const char *const now[] = {"waiting", "running"}, *const none[] = {NULL};
+  if (!page->own) return;
+  print_models_of(page, METRIC_model_state, states, ARRAY_LEN(states), is_state);
+  print_models_of(page, METRIC_model_memory, none, 1, bytes_of);
+  print_models_of(page, METRIC_model_requests_now, now, ARRAY_LEN(now), requests_now);
+  print_models_of(page, METRIC_model_requests, none, 1, requests_of);
+  print_models_of(page, METRIC_model_loads, none, 1, loads_of);
+  print_models_of(page, METRIC_model_failures, none, 1, failures_of);
+}
+
 static void print_build(page_t *page) {
   char label[256];
   if (!page->own) return;
@@ -652,7 +704,7 @@ static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
                  .open = open_metrics,
                  .own = strcmp(names, "vllm") != 0,
                  .vllm = strcmp(names, "inferd") != 0,
-                 .info = engine_info(server->engine),
+                 .info = server->models == NULL ? engine_info(server->engine) : NULL,
                  .now_ns = clock_now_ns()};
   buffer_clear(page.out);
   print_build(&page);
@@ -681,6 +733,7 @@ static void print_page(server_t *server, const grammar_cache_stats_t *grammars,
   print_requests(&page);
   print_usage(&page);
   print_http(&page);
+  if (server->models != NULL) print_models(&page);
   page_print_process(&page);
   if (open_metrics) buffer_text(page.out, "# EOF\n");
   buffer_char(page.out, '\0');

@@ -329,13 +329,13 @@ void api_ollama_ps(exchange_t *exchange) {
 
 /* ---- bodies that name a model ---- */
 
-typedef struct named {
+typedef struct name_body {
   const json_t *model, *name;
   bool stream;
-} named_t;
+} name_body_t;
 
 #undef FIELDS_STRUCT
-#define FIELDS_STRUCT named_t
+#define FIELDS_STRUCT name_body_t
 static const field_t show_rows[] = {
 #include "server/fields/ollama/show_fields.def"
 };
@@ -346,7 +346,7 @@ static const field_table_t show_table = {show_rows, ARRAY_LEN(show_rows), NULL};
 static const field_table_t pull_table = {pull_rows, ARRAY_LEN(pull_rows), NULL};
 
 /* Reads the body and finds its model. False: that was answered. */
-static bool read_named(exchange_t *exchange, const field_table_t *table, named_t *named,
+static bool read_named(exchange_t *exchange, const field_table_t *table, name_body_t *named,
                        char name[OLLAMA_NAME_MAX]) {
   const server_t *server = exchange->server;
   inferd_error_t error;
@@ -372,7 +372,7 @@ static bool read_named(exchange_t *exchange, const field_table_t *table, named_t
 
 void api_ollama_show(exchange_t *exchange) {
   server_t *server = exchange->server;
-  named_t named = {0};
+  name_body_t named = {0};
   char name[OLLAMA_NAME_MAX];
   if (!read_named(exchange, &show_table, &named, name)) return;
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
@@ -383,7 +383,7 @@ void api_ollama_show(exchange_t *exchange) {
 void api_ollama_pull(exchange_t *exchange) {
   static const char lines[] = "{\"status\":\"pulling manifest\"}\n{\"status\":\"success\"}\n";
   static const char whole[] = "{\"status\":\"success\"}";
-  named_t named = {0};
+  name_body_t named = {0};
   char name[OLLAMA_NAME_MAX];
   if (!read_named(exchange, &pull_table, &named, name)) return;
   if (named.stream) {

@@ -126,7 +126,8 @@ class Server:
             self.port = listener.getsockname()[1] if listener else port or free_port(family, host)
             where = ["--host", host, "--port", str(self.port)]
         self.log_file = tempfile.NamedTemporaryFile("w+b", prefix="inferd-", suffix=".log")
-        command = ["sh", "-c", shell, "sh", str(ROOT / inferd), "serve", str(model), *where,
+        named = [str(model)] if model else []  # else the flags say which
+        command = ["sh", "-c", shell, "sh", str(ROOT / inferd), "serve", *named, *where,
                    *map(str, flags)]
         passed = (listener.fileno(),) if listener else ()
         if listener:  # as a service manager does for a socket unit

@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "tests/fuzz"))
 import bodies  # noqa: E402 pylint: disable=wrong-import-position
 
 RIGS = ("demo,embed,rank,ollama,vectors", "small,labels", "drafts,decoder,seer", "adapters,states",
-        "replicas,delta")
+        "replicas,delta,several")
 
 
 @pytest.mark.parametrize("rigs", RIGS)

@@ -84,6 +84,7 @@ def test_the_document_is_valid_and_served(server):
                                   if method == "post" else None)
             assert told.status != 405 and (told.status != 404 or path in (
                 "/tokenizer_info", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+                "/v1/models/load", "/v1/models/unload",
                 "/v1/responses/{id}", "/v1/responses/{id}/cancel", "/v1/conversations",
                 "/v1/conversations/{id}", "/v1/files", "/v1/files/{id}", "/v1/batches",
                 "/v1/batches/{id}", "/v1/batches/{id}/cancel", "/v1/usage")), path

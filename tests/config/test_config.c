@@ -3,6 +3,7 @@
 #include "config/parse.h"
 #include "tests/expect.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +152,6 @@ Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--no-port=1", ERR_USAGE, "unknown");
   expect_error("--dtype int3", ERR_USAGE, "auto|half");
   expect_error("--any-model=perhaps", ERR_USAGE, "true or false");
-  expect_error("one two", ERR_USAGE, "more than one model: one and two");
   expect_error("one --model two", ERR_USAGE, "more than one model: one and two");
   expect_error("--model one two", ERR_USAGE, "more than one model: one and two");
   expect_error("-p 1", ERR_USAGE, "a port is given by --port");
@@ -370,7 +370,7 @@ Test(config, file) {
   expect_file_error("port\n", "line 1: 'port' is not of the form key = value");
   expect_file_error("api_key k1\n", "line 1: 'api_key' is not of the form key = value");
   expect_file_error("model: m\n", "line 1: 'model:' is not of the form key = value; YAML is");
-  expect_file_error("[listen]\n", "line 1: '[listen]' is not of the form key = value");
+  expect_file_error("[listen]\n", "line 1: a section is [model NAME]");
   expect_file_error("port = x\n", "line 1: port: 'x' is not valid");
   expect_file_error("\n\nblock_size = 3\n", "or 0 (set in line 3 of /tmp/inferd-conf-");
   expect_file_error("config = other\n",
@@ -531,4 +531,85 @@ Test(config, random_files) {
     cr_assert(rc == 0 || error.message[0] != '\0', "%s", text);
     config_free(&config);
   }
+}
+
+Test(config, further_words_are_further_models) {
+  ASSERT_EQ_FOR(load("one two --port 1 three --models four,five"), 0, "%s", error.message);
+  EXPECT_STR_EQ(config.model, "one");
+  ASSERT_EQ(config.models.count, 4);
+  EXPECT_STR_EQ(config.models.items[0], "two");
+  EXPECT_STR_EQ(config.models.items[1], "three");
+  EXPECT_STR_EQ(config.models.items[3], "five");
+  config_free(&config);
+}
+
+Test(config, a_section_is_a_model_with_options_of_its_own) {
+  ASSERT_EQ_FOR(load_text("port = 1\n[model a]\nmodel = /m/a # where\naliases = x, y\npin = yes\n"
+                          "idle-unload = 10m\npriority = -3\nmax-model-len = 4096\n"
+                          "[model org/b:Q4_K_M]\npreload = true\n"),
+                0, "%s", error.message);
+  EXPECT_EQ(config.port, 1);
+  ASSERT_EQ(config.num_sections, 2);
+  const config_model_t *a = &config.sections[0];
+  EXPECT_STR_EQ(a->name, "a");
+  ASSERT_EQ(a->lines.count, 6);
+  EXPECT_STR_EQ(a->lines.items[0], "model=/m/a");
+  EXPECT_STR_EQ(a->lines.items[1], "aliases=x, y");
+  EXPECT_STR_EQ(a->lines.items[3], "idle_unload=10m");
+  EXPECT_STR_EQ(a->lines.items[5], "max_model_len=4096");
+  EXPECT_STR_EQ(config.sections[1].name, "org/b:Q4_K_M");
+  config_free(&config);
+  EXPECT_EQ(config.num_sections, 0);
+}
+
+Test(config, sections_are_checked_line_by_line) {
+  expect_file_error("[model]\n", "line 1: a section is [model NAME]");
+  expect_file_error("[model a\n", "line 1: a section is [model NAME]");
+  expect_file_error("[model a b]\n", "line 1: a section is [model NAME]");
+  expect_file_error("[model a]\n[model a]\n", "line 2: a second section [model a]");
+  expect_file_error("[model a]\nprot = 1\n", "line 2: prot is unknown; did you mean port?");
+  expect_file_error("[model a]\nport = 1\n", "line 2: port is not set for one model of several");
+  expect_file_error("[model a]\nmodels_dir = /m\n", "line 2: models_dir is not set for one model");
+  expect_file_error("[model a]\nmax_num_seqs = x\n", "line 2: max_num_seqs: 'x' is not valid");
+  expect_file_error("[model a]\npin = perhaps\n", "line 2: pin: 'perhaps' is not valid");
+  expect_file_error("[model a]\nidle_unload = soon\n", "line 2: idle_unload: 'soon' is not valid");
+  expect_file_error("[model a]\npriority = 1001\n", "line 2: priority: '1001' is not valid");
+  expect_file_error("[model a]\npin = yes\npin = no\n", "line 3: pin was already set in [model a]");
+  for (int limit = -1000; limit <= 1000; limit += 2000) {
+    char text[64];
+    snprintf(text, sizeof text, "[model a]\npriority = %d\n", limit);
+    EXPECT_EQ_FOR(load_text(text), 0, "%s", error.message);
+    config_free(&config);
+  }
+}
+
+Test(config, a_value_as_text_is_read_as_the_same_value) {
+  ASSERT_EQ_FOR(
+      load("m --kv-cache-bytes 1GiB --drain-timeout 1500ms --memory 0.25 --swap-space 1.5 "
+           "--served-model-name a --dtype half --no-access-log"),
+      0, "%s", error.message);
+  const struct {
+    enum config_option option;
+    const char *text;
+  } rows[] = {{OPTION_kv_cache_bytes, "1073741824"},
+              {OPTION_drain_timeout, "1.5"},
+              {OPTION_memory, "0.25"},
+              {OPTION_swap_space, "1.5"},
+              {OPTION_served_model_name, "[\"a\"]"},
+              {OPTION_dtype, "half"},
+              {OPTION_access_log, "false"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char *text = config_text(&config, rows[i].option), name[80] = "INFERD_";
+    EXPECT_STR_EQ(text, rows[i].text);
+    for (const char *p = config_name(rows[i].option); *p != '\0'; p++)
+      snprintf(name + strlen(name), 2, "%c", toupper((unsigned char)*p));
+    config_t again;
+    setenv(name, text, 1);
+    ASSERT_EQ_FOR(config_load(&again, 0, NULL, &error), 0, "%s", error.message);
+    cr_expect(config_same(&config, &again, rows[i].option), "%s", name);
+    unsetenv(name);
+    free(text);
+    config_free(&again);
+  }
+  config_free(&config);
 }

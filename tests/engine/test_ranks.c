@@ -509,7 +509,7 @@ static void expect_said(const char *model, const char *words) {
   inferd_error_t error = {0};
   engine_options_t o = crew_options(model, false);
   o.planned_ranks = 2, o.log = note_ranks, o.context = line;
-  ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(engine_survey(&o, NULL, &error), 0, "%s", error.message);
   cr_assert(strstr(line, words) != NULL, "%s: %s", model, line);
 }
 

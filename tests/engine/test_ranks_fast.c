@@ -125,7 +125,7 @@ static const char *refusal(engine_options_t options, int32_t size) {
   error = (inferd_error_t){0};
   options.planned_ranks = size;
   options.add_ranks = true;
-  (void)engine_survey(&options, &error);
+  (void)engine_survey(&options, NULL, &error);
   return error.message;
 }
 

@@ -376,7 +376,7 @@ Test(replicas, events_are_asked_for_while_some_load, .timeout = 60) {
 
 static void expect_refused(engine_options_t options, const char *word) {
   inferd_error_t error = {0};
-  int code = engine_survey(&options, &error);
+  int code = engine_survey(&options, NULL, &error);
   EXPECT_EQ_FOR(code, ERR_CONFIGURATION, "%s", word);
   cr_expect(strstr(error.message, word) != NULL, "%s", error.message);
   cr_expect(strstr(error.message, "data_parallel_size") != NULL, "%s", error.message);
@@ -416,7 +416,7 @@ Test(replicas, the_plan_has_the_adapters_of_all) {
     o.max_loras = 30, o.max_lora_rank = 512;
     o.num_replicas = count;
     o.log = note_weights, o.context = &gib[count];
-    ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+    ASSERT_EQ_FOR(engine_survey(&o, NULL, &error), 0, "%s", error.message);
   }
   cr_assert(gib[1] > 0.1, "%g GiB", gib[1]);
   cr_assert(fabs(gib[2] - 2 * gib[1]) < 0.02, "%g GiB with two, %g with one", gib[2], gib[1]);

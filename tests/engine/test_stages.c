@@ -365,10 +365,10 @@ Test(stages, a_rank_plans_for_its_own_layers) {
   o.num_blocks = 200000;
   o.log = note_memory;
   o.context = &whole;
-  ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(engine_survey(&o, NULL, &error), 0, "%s", error.message);
   o.planned_ranks = 2, o.cut_layers = true;
   o.context = &half;
-  ASSERT_EQ_FOR(engine_survey(&o, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(engine_survey(&o, NULL, &error), 0, "%s", error.message);
   cr_assert(half > 0 && half < 0.6 * whole, "%g GiB of %g", half, whole); /* one of two layers */
 }
 
@@ -376,7 +376,7 @@ static void expect_refused(const char *model, int32_t ranks, const char *word) {
   engine_options_t o = crew_options(model, false);
   inferd_error_t error = {0};
   o.planned_ranks = ranks, o.cut_layers = true;
-  EXPECT_EQ_FOR(engine_survey(&o, &error), ERR_CONFIGURATION, "%s", model);
+  EXPECT_EQ_FOR(engine_survey(&o, NULL, &error), ERR_CONFIGURATION, "%s", model);
   cr_expect(strstr(error.message, word) != NULL, "%s", error.message);
   cr_expect(strstr(error.message, "pipeline_parallel_size") != NULL, "%s", error.message);
 }

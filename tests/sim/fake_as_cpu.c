@@ -9,5 +9,6 @@
 
 __attribute__((constructor)) static void read_environment(void) {
   const char *step_us = getenv("INFERD_FAKE_STEP_US");
+  if (step_us == NULL) step_us = getenv("FAKE_STEP_US"); /* children of a parent get this one */
   if (step_us) fake_settings.step_ns = strtoull(step_us, NULL, 10) * 1000;
 }

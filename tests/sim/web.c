@@ -136,13 +136,23 @@ void exchange_reply_pieces(exchange_t *exchange, const char *content_type, piece
   exchange_reply(exchange, 200, content_type, body, length);
 }
 
+char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *error, size_t *length) {
+  (void)exchange;
+  return error_body(error, false, length);
+}
+
 void exchange_error(exchange_t *exchange, const inferd_error_t *error) {
   size_t length;
   faults_hold(); /* the transport has an answer for this case too: http_exchange.c */
-  char *body = error_body(error, false, &length);
+  char *body = exchange_error_body(exchange, error, &length);
   faults_release();
   REQUIRE(body, "no memory for an error body");
   exchange_reply(exchange, error_http_status(error->code), "application/json", body, length);
+}
+
+size_t exchange_pending(const exchange_t *exchange) {
+  (void)exchange;
+  return 0; /* a client of the simulator takes all at once, or leaves */
 }
 
 void exchange_stream(exchange_t *exchange) {

@@ -409,6 +409,15 @@ void api_render_chat(exchange_t *exchange) {
 void api_tokenizer_info(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_load_model(exchange_t *exchange) {
+  reply_text(exchange, "{}");
+}
+void api_unload_model(exchange_t *exchange) {
+  reply_text(exchange, "{}");
+}
+void models_handle(exchange_t *exchange) {
+  exchange->route->handle(exchange);
+}
 void api_load_lora(exchange_t *exchange) {
   not_here(exchange);
 }

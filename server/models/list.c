@@ -1,0 +1,227 @@
+/* list.c: /v1/models with several models, and the routes and numbers that operators look at.
+ *
+ * Loop thread of the parent.
+ */
+#include "server/models/models_internal.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/util.h"
+#include "server/fields/params_read.h"
+#include "server/http/reply_json.h"
+#include "server/observe/log.h"
+#include "server/observe/metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- cards ---- */
+
+/* `failed` also while its plan cannot be made; a model that is planned anew is what it was. */
+static const char *state_of(const served_t *model) {
+  if (model->life != NULL) return life_state_names[model->life->state];
+  return model->plan_state == PLAN_FAILED ? "failed" : "unloaded";
+}
+
+static int64_t bytes_of(const served_t *model, int first, int end) {
+  int64_t sum = 0;
+  for (int i = first; model->life != NULL && i < end; i++) sum += model->life->plan.bytes[i];
+  return sum;
+}
+
+static void add_state(cJSON *object, const served_t *model) {
+  const char *state = state_of(model);
+  const life_model_t *life = model->life;
+  /* llama.cpp's server has the state in `status.value`, where ready is called loaded. */
+  cJSON *status = cJSON_AddObjectToObject(object, "status");
+  cJSON_AddStringToObject(status, "value", strcmp(state, "ready") == 0 ? "loaded" : state);
+  cJSON_AddStringToObject(object, "state", state);
+  if (strcmp(state, "loading") == 0)
+    cJSON_AddNumberToObject(object, "progress", model->child.progress);
+  if (model->reason[0] != '\0')
+    cJSON_AddStringToObject(object, "reason", model->reason);
+  else
+    cJSON_AddNullToObject(object, "reason");
+  cJSON *memory = cJSON_AddObjectToObject(object, "memory");
+  cJSON_AddNumberToObject(memory, "host", (double)bytes_of(model, LIFE_HOST, LIFE_HOST + 1));
+  cJSON_AddNumberToObject(memory, "device", (double)bytes_of(model, LIFE_HOST + 1, LIFE_PLACES));
+  cJSON_AddBoolToObject(object, "pinned", model->wish.pin);
+  if (model->used > 0)
+    cJSON_AddNumberToObject(object, "last_used", (double)model->used);
+  else
+    cJSON_AddNullToObject(object, "last_used");
+  cJSON_AddNumberToObject(object, "waiting", life != NULL ? life->num_waiting : 0);
+  cJSON_AddNumberToObject(object, "running", life != NULL ? life->num_running : 0);
+}
+
+/* The card of a model under one of its names. */
+static cJSON *card(const served_t *model, const char *name) {
+  const server_t *server = model->models->server;
+  char created_at[32] = "";
+  time_t created = (time_t)server->start_time;
+  struct tm parts;
+  if (gmtime_r(&created, &parts) != NULL)
+    strftime(created_at, sizeof created_at, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  cJSON *object = cJSON_CreateObject();
+  cJSON_AddStringToObject(object, "id", name);
+  cJSON_AddStringToObject(object, "object", "model");
+  cJSON_AddNumberToObject(object, "created", (double)server->start_time);
+  cJSON_AddStringToObject(object, "owned_by", "inferd");
+  cJSON_AddStringToObject(object, "type", "model");
+  cJSON_AddStringToObject(object, "display_name", name);
+  cJSON_AddStringToObject(object, "created_at", created_at);
+  cJSON_AddStringToObject(object, "root", model->wish.names.list[0]);
+  cJSON_AddNullToObject(object, "parent");
+  if (model->context > 0)
+    cJSON_AddNumberToObject(object, "max_model_len", (double)model->context);
+  else
+    cJSON_AddNullToObject(object, "max_model_len");
+  cJSON_AddItemToObject(object, "permission", cJSON_CreateArray());
+  add_state(object, model);
+  return object;
+}
+
+static void list_all(exchange_t *exchange) {
+  const models_t *models = exchange->server->models;
+  cJSON *object = cJSON_CreateObject();
+  const char *first = NULL, *last = NULL;
+  cJSON_AddStringToObject(object, "object", "list");
+  cJSON *data = cJSON_AddArrayToObject(object, "data");
+  for (const served_t *model = models->first; model != NULL; model = model->next) {
+    for (int i = 0; i < model->wish.names.count && model->listed; i++) {
+      last = model->wish.names.list[i];
+      if (first == NULL) first = last;
+      cJSON_AddItemToArray(data, card(model, last));
+    }
+  }
+  cJSON_AddFalseToObject(object, "has_more");
+  if (first != NULL) {
+    cJSON_AddStringToObject(object, "first_id", first);
+    cJSON_AddStringToObject(object, "last_id", last);
+  } else {
+    cJSON_AddNullToObject(object, "first_id");
+    cJSON_AddNullToObject(object, "last_id");
+  }
+  reply_json(exchange, 200, object);
+}
+
+void models_list(exchange_t *exchange) {
+  const models_t *models = exchange->server->models;
+  const char *name = exchange->path_tail;
+  inferd_error_t error;
+  if (name[0] == '\0') {
+    list_all(exchange);
+    return;
+  }
+  const served_t *model = models_find(models, name, strlen(name));
+  if (model != NULL) {
+    reply_json(exchange, 200, card(model, name));
+    return;
+  }
+  models_fail_unknown(models, name, strlen(name), &error);
+  exchange_error(exchange, &error);
+}
+
+/* ---- load, unload ---- */
+
+typedef struct name_fields {
+  const json_t *name; /* NULL = not given */
+} name_fields_t;
+
+#undef FIELDS_STRUCT
+#define FIELDS_STRUCT name_fields_t
+static const field_t name_rows[] = {
+#include "server/fields/model_name_fields.def"
+};
+static const field_table_t name_table = {name_rows, ARRAY_LEN(name_rows), NULL};
+
+/* Finds the model that the body names. */
+static int read_model(exchange_t *exchange, served_t **out, inferd_error_t *error) {
+  models_t *models = exchange->server->models;
+  name_fields_t fields = {0};
+  field_limits_t limits = {.strict = exchange->server->config->strict_params};
+  arena_t arena = {0};
+  json_doc_t *doc = NULL;
+  reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = error};
+  int code = json_parse(exchange->body, exchange->body_length, &json_limits_request, &doc, error);
+  if (code == 0) code = fields_read(&name_table, &reader, json_root(doc));
+  if (code == 0 && fields.name == NULL)
+    code = error_set(error, ERR_MISSING_PARAMETER, "model", "The 'model' must be provided.");
+  if (code == 0) {
+    *out = models_find(models, fields.name->text, fields.name->length);
+    if (*out == NULL)
+      code = models_fail_unknown(models, fields.name->text, fields.name->length, error);
+  }
+  if (code == 0 && reader.ignored[0] != '\0') {
+    exchange_header(exchange, "x-inferd-ignored-params", reader.ignored);
+    metrics_ignored_params(exchange->server->metrics);
+  }
+  arena_free(&arena);
+  json_free(doc);
+  return code;
+}
+
+/* The card, and `success` for clients of llama.cpp's server. */
+static void reply_card(exchange_t *exchange, const served_t *model) {
+  cJSON *object = card(model, model->wish.names.list[0]);
+  cJSON_AddTrueToObject(object, "success");
+  reply_json(exchange, 200, object);
+}
+
+void api_load_model(exchange_t *exchange) {
+  models_t *models = exchange->server->models;
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  int code = read_model(exchange, &model, &error);
+  if (code == 0 && model->life != NULL && !life_fits(models->life, &model->life->plan, model->life))
+    code = error_set(&error, ERR_MODEL_LOADING, "model",
+                     "The model `%.200s` needs more memory than models may have (--models-memory) "
+                     "beside those that are pinned.",
+                     model->wish.names.list[0]);
+  if (code != 0) {
+    exchange_error(exchange, &error);
+    return;
+  }
+  log_line(LOG_INFO, "models", "%.200s: an operator wants it loaded", model->wish.names.list[0]);
+  model->wanted = model->life == NULL; /* once it is planned */
+  if (model->life != NULL)
+    life_wish(models->life, model->life, LIFE_MAKE_ROOM, clock_now_ns());
+  else if (model->plan_state == PLAN_FAILED)
+    model->plan_state = PLAN_NONE;
+  models_pump(models);
+  reply_card(exchange, model);
+}
+
+void api_unload_model(exchange_t *exchange) {
+  models_t *models = exchange->server->models;
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  if (read_model(exchange, &model, &error) != 0) {
+    exchange_error(exchange, &error);
+    return;
+  }
+  log_line(LOG_INFO, "models", "%.200s: an operator wants it unloaded", model->wish.names.list[0]);
+  model->wanted = false;
+  if (model->life != NULL) life_close(models->life, model->life, clock_now_ns());
+  models_pump(models);
+  reply_card(exchange, model);
+}
+
+/* ---- numbers ---- */
+
+bool models_line(const server_t *server, int index, model_line_t *out) {
+  const served_t *model = server->models->first;
+  for (; model != NULL && index > 0; index--) model = model->next;
+  if (model == NULL) return false;
+  const life_model_t *life = model->life;
+  bool in_memory = life != NULL && (life->state == LIFE_LOADING || life->state == LIFE_READY ||
+                                    life->state == LIFE_DRAINING);
+  *out = (model_line_t){.name = model->wish.names.list[0],
+                        .state = state_of(model),
+                        .bytes = in_memory ? bytes_of(model, 0, LIFE_PLACES) : 0,
+                        .waiting = life != NULL ? life->num_waiting : 0,
+                        .running = life != NULL ? life->num_running : 0,
+                        .loads = life != NULL ? life->num_loads : 0,
+                        .failures = model->failures,
+                        .requests = model->requests};
+  return true;
+}

@@ -1,0 +1,159 @@
+/* models_internal.h: what the files of server/models share. Loop thread of the parent. */
+#ifndef INFERD_SERVER_MODELS_MODELS_INTERNAL_H
+#define INFERD_SERVER_MODELS_MODELS_INTERNAL_H
+
+#include "engine/base/buffer.h"
+#include "server/models/lifecycle.h"
+#include "server/models/models.h"
+
+enum {
+  MODEL_NAME_MAX = 256,
+  MODEL_REASON_MAX = 400,
+  MODELS_MAX = 1000,
+  PROCESS_BYTES = 64 * 1024 * 1024,   /* of host memory that a process takes beside its plan */
+  KV_BYTES_USUAL = 1024 * 1024 * 1024 /* of a KV cache whose size nobody has set */
+};
+
+typedef struct model served_t;
+typedef struct passage passage_t;
+
+/* A list of owned strings; list[count] is NULL. */
+typedef struct words {
+  char **list;
+  int count;
+} words_t;
+bool words_add(words_t *words, const char *text);
+void words_free(words_t *words);
+
+/* The process of a model. */
+typedef struct child {
+  uv_process_t process;
+  uv_poll_t notify; /* what it tells, as to a service manager */
+  int notify_fd;    /* -1 = none */
+  char socket[108], notify_path[108];
+  int open_handles; /* of the above; the child may be started again when it is 0 */
+  bool runs;        /* the process exists */
+  bool asked_to_end;
+  double progress;      /* 0..1, of a load */
+  uint64_t killed_ns;   /* SIGKILL at that time; 0 = not */
+  uint64_t alive_ns;    /* when it last said so */
+  uint64_t watchdog_ns; /* how often it must; 0 = need not */
+} child_t;
+
+/* `inferd check`, which plans the memory of a model. */
+typedef struct survey {
+  uv_process_t process;
+  uv_pipe_t out, err;
+  buffer_t text, reason;
+  int open_handles;
+  int64_t status;
+} survey_t;
+
+typedef enum plan_state { PLAN_NONE, PLAN_RUNS, PLAN_DONE, PLAN_FAILED } plan_state_t;
+
+/* What the configuration says of a model. */
+typedef struct model_wish {
+  char *what;       /* path or ORG/NAME */
+  words_t names;    /* [0]: its name; aliases */
+  words_t settings; /* "INFERD_X=value" of its section */
+  words_t adapters; /* names in its lora_modules */
+  bool pin, preload, has_kv;
+  double idle_s; /* 0 = never */
+  int32_t priority;
+} model_wish_t;
+
+struct model {
+  models_t *models;
+  served_t *next;
+  model_wish_t wish;
+  bool listed, was_listed; /* is in the configuration, as read last; and before */
+  bool wanted;             /* an operator wants it in memory, once it is planned */
+  life_model_t *life;      /* NULL until it is planned */
+  child_t child;
+  survey_t survey;
+  plan_state_t plan_state;
+  uint64_t plan_again_ns; /* PLAN_FAILED: not before */
+  int64_t kv_bytes;       /* for --kv-cache-bytes of the child; 0 = it has its own */
+  int64_t context;
+  char architecture[64];
+  char reason[MODEL_REASON_MAX]; /* of the last failure; "" = none */
+  time_t used;                   /* when a request last came; 0 = never */
+  passage_t *early;              /* requests that wait for the plan, newest first */
+  uint64_t requests, failures;
+  int number; /* for the names of its sockets */
+};
+
+struct models {
+  server_t *server;
+  life_t *life;
+  served_t *first;
+  int count, last_number, surveys;
+  char dir[80]; /* of the sockets */
+  bool dir_made;
+  bool limit_known[LIFE_PLACES];
+  uv_timer_t due, tick;
+  int open_handles;
+  bool pumping, again, stopping;
+  passage_t *passages; /* all */
+  int num_passages, num_paused;
+  void (*done)(void *context);
+  void *context;
+};
+
+/* table.c */
+int models_read(models_t *models, const config_t *config, inferd_error_t *error);
+served_t *models_find(const models_t *models, const char *name, size_t length);
+void model_forget(served_t *model); /* neither in memory nor listed: frees it */
+
+/* child.c */
+/* False: it cannot be started; with open handles models_gone is called when they are closed. */
+bool child_start(served_t *model);
+void child_stop(served_t *model);                  /* SIGTERM, later SIGKILL */
+void child_tick(served_t *model, uint64_t now_ns); /* what is late */
+void survey_start(served_t *model);
+
+/* router.c */
+void models_pump(models_t *models);
+void models_planned(served_t *model);      /* the survey has ended, well or not */
+void models_gone(served_t *model);         /* the process of the child has ended */
+int models_retry_s(const served_t *model); /* for Retry-After */
+int models_fail_unknown(const models_t *models, const char *name, size_t length,
+                        inferd_error_t *error);
+
+/* list.c */
+void models_list(exchange_t *exchange); /* /v1/models, and one of them */
+
+/* passage.c */
+struct passage {
+  life_request_t life;        /* first */
+  passage_t *next, *previous; /* of all */
+  passage_t *early;           /* of those that wait for the plan of the model */
+  served_t *model;
+  exchange_t *exchange; /* NULL: its client has left */
+  held_t body;
+  uint64_t asked_ns, until_ns, pinged_ns;
+  bool wants_stream, streams; /* the body has "stream": true; the head of a stream has gone out */
+  bool is_early, began;
+  uv_pipe_t pipe;
+  uv_connect_t connect;
+  uv_write_t write;
+  int open_handles; /* 1: the pipe, and the passage lives until it is closed */
+  bool paused, ended;
+  char *head;
+  struct {
+    int state, status;
+    bool chunked, is_stream, has_length;
+    uint64_t left; /* of the chunk, or of the body */
+    char type[100];
+    buffer_t line, body; /* the head, or a line of it; what is no stream */
+    charge_t charge;
+  } answer;
+};
+void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream);
+void passage_begin(passage_t *passage); /* LIFE_BEGIN */
+/* It ends with this error: as a status, or in its stream. */
+void passage_refuse(passage_t *passage, const inferd_error_t *error);
+void passage_tick(passage_t *passage, uint64_t now_ns); /* comments while it waits */
+void passage_resume(passage_t *passage); /* reads on, if its client has taken enough */
+
+#endif

@@ -1,0 +1,495 @@
+/* passage.c: a request on its way to the process of its model, and the answer on its way back.
+ *
+ * Loop thread of the parent. A passage waits for its model, then makes a connection of its own,
+ * writes the request as this server would read it, and reads the answer: whole ones are collected,
+ * streams are passed on as they come. While the client takes less than comes, nothing is read, so
+ * the child sees a slow client as it is. A client that leaves closes the connection, which cancels
+ * the request in the child.
+ */
+#include "server/models/models_internal.h"
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/hex.h"
+#include "engine/base/util.h"
+#include "server/http/http.h"
+#include "server/keys/api_key.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+  HEAD_BYTES_MAX = 16 * 1024,
+  READ_BYTES = 64 * 1024,
+  ANSWER_HEAD,
+  ANSWER_BODY, /* of a known length */
+  ANSWER_SIZE, /* the line of a chunk's size */
+  ANSWER_CHUNK,
+  ANSWER_CHUNK_END, /* the line end behind a chunk */
+  ANSWER_TRAILER,   /* lines up to an empty one */
+  ANSWER_COMPLETE
+};
+
+/* Headers of requests that a model's process reads, and of its answers that clients do. */
+static const char *const request_headers[] = {
+    "Accept",          "Content-Type", "X-Request-Id", "X-Client-Request-Id",
+    "X-Vllm-Priority", "traceparent",  "tracestate"};
+static const char *const answer_headers[] = {"retry-after",
+                                             "retry-after-ms",
+                                             "x-should-retry",
+                                             "x-inferd-mended",
+                                             "x-inferd-ignored-params",
+                                             "x-ratelimit-limit-requests",
+                                             "x-ratelimit-remaining-requests",
+                                             "x-ratelimit-reset-requests",
+                                             "x-ratelimit-limit-tokens",
+                                             "x-ratelimit-remaining-tokens",
+                                             "x-ratelimit-reset-tokens"};
+
+/* ---- the end ---- */
+
+static void passage_free(passage_t *passage) {
+  models_t *models = passage->model->models;
+  *(passage->previous != NULL ? &passage->previous->next : &models->passages) = passage->next;
+  if (passage->next != NULL) passage->next->previous = passage->previous;
+  models->num_passages--;
+  models->num_paused -= passage->paused;
+  held_free(&passage->body);
+  charge_drop(&passage->answer.charge);
+  buffer_free(&passage->answer.line);
+  buffer_free(&passage->answer.body);
+  free(passage->head);
+  free(passage);
+}
+
+static void on_pipe_closed(uv_handle_t *handle) {
+  passage_free(handle->data);
+}
+
+static void leave_early(passage_t *passage) {
+  if (!passage->is_early) return;
+  passage_t **link = &passage->model->early;
+  while (*link != passage) link = &(*link)->early;
+  *link = passage->early;
+  passage->is_early = false;
+}
+
+/* It neither waits nor runs any more; its memory goes when its connection is closed. */
+static void end(passage_t *passage) {
+  models_t *models = passage->model->models;
+  if (passage->ended) return;
+  passage->ended = true;
+  leave_early(passage);
+  life_leave(models->life, &passage->life, clock_now_ns());
+  if (passage->open_handles > 0)
+    uv_close((uv_handle_t *)&passage->pipe, on_pipe_closed);
+  else
+    passage_free(passage);
+  models_pump(models);
+}
+
+/* The client has left, or the server shuts down and has answered. */
+static void on_gone(exchange_t *exchange, const char *cause) {
+  passage_t *passage = exchange->user;
+  (void)cause;
+  passage->exchange = NULL;
+  end(passage);
+}
+
+/* Writes an error into a stream in the words of its route. */
+static void write_error(exchange_t *exchange, const char *body, size_t length) {
+  static const struct {
+    const char *begin, *end;
+  } words[] = {[WIRE_OPENAI] = {"data: ", "\n\ndata: [DONE]\n\n"},
+               [WIRE_ANTHROPIC] = {"event: error\ndata: ", "\n\n"},
+               [WIRE_OLLAMA] = {"", "\n"}};
+  exchange_write(exchange, words[exchange->wire].begin, strlen(words[exchange->wire].begin));
+  exchange_write(exchange, body, length);
+  exchange_write(exchange, words[exchange->wire].end, strlen(words[exchange->wire].end));
+}
+
+static void on_abort(exchange_t *exchange, const inferd_error_t *error) {
+  size_t length = 0;
+  char *body = exchange_error_body(exchange, error, &length);
+  if (body != NULL) write_error(exchange, body, length);
+  free(body);
+}
+
+void passage_refuse(passage_t *passage, const inferd_error_t *error) {
+  exchange_t *exchange = passage->exchange;
+  passage->exchange = NULL;
+  if (exchange != NULL && passage->streams) {
+    on_abort(exchange, error);
+    exchange_end(exchange);
+  } else if (exchange != NULL) {
+    exchange_error(exchange, error);
+  }
+  end(passage);
+}
+
+/* The connection to the child has ended before the answer did. */
+static void fail_broken(passage_t *passage) {
+  inferd_error_t error = {0};
+  error_set(&error, ERR_INTERNAL, NULL,
+            "The process of the model `%.200s` ended while it answered; the other models go on.",
+            passage->model->wish.names.list[0]);
+  passage_refuse(passage, &error);
+}
+
+/* ---- the answer, whole ---- */
+
+static void finish(passage_t *passage) {
+  exchange_t *exchange = passage->exchange;
+  buffer_t *body = &passage->answer.body;
+  size_t length;
+  if (exchange == NULL) {
+    end(passage);
+    return;
+  }
+  if (passage->answer.is_stream) {
+    passage->exchange = NULL;
+    exchange_end(exchange);
+    end(passage);
+    return;
+  }
+  buffer_char(body, '\0');
+  char *text = body->failed ? NULL : buffer_detach(body, &length);
+  if (text == NULL) {
+    inferd_error_t error;
+    error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory for the answer.");
+    passage_refuse(passage, &error);
+    return;
+  }
+  length--;
+  passage->exchange = NULL;
+  if (passage->streams) { /* it began while it waited, and the model has refused it */
+    write_error(exchange, text, length);
+    exchange_end(exchange);
+    free(text);
+  } else {
+    exchange_reply(exchange, passage->answer.status, passage->answer.type, text, length);
+  }
+  end(passage);
+}
+
+/* ---- the answer, as it comes ---- */
+
+static void pause_reading(passage_t *passage) {
+  if (passage->paused) return;
+  passage->paused = true;
+  passage->model->models->num_paused++;
+  uv_read_stop((uv_stream_t *)&passage->pipe);
+}
+
+static size_t pending_max(const passage_t *passage) {
+  return (size_t)passage->model->models->server->config->stream_buffer_bytes / 2;
+}
+
+/* Takes bytes of the body. Returns false if the passage has ended by it. */
+static bool take(passage_t *passage, const char *bytes, size_t length) {
+  exchange_t *exchange = passage->exchange;
+  if (passage->answer.is_stream) {
+    if (!exchange_write(exchange, bytes, length)) {
+      pause_reading(passage); /* on_gone follows */
+      return true;
+    }
+    if (exchange_pending(exchange) > pending_max(passage)) pause_reading(passage);
+    return true;
+  }
+  size_t needed = passage->answer.body.length + length;
+  charge_t *charge = &passage->answer.charge;
+  if (needed > charge->bytes && !charge_resize(charge, MAX(needed, 2 * charge->bytes))) {
+    inferd_error_t error;
+    (void)ledger_refuse(charge, &error);
+    passage_refuse(passage, &error);
+    return false;
+  }
+  buffer_append(&passage->answer.body, bytes, length);
+  return true;
+}
+
+static void take_header(passage_t *passage, char *line) {
+  char *value = strchr(line, ':');
+  if (value == NULL) return;
+  *value++ = '\0';
+  value += strspn(value, " ");
+  if (strcasecmp(line, "Content-Length") == 0) {
+    passage->answer.has_length = true;
+    passage->answer.left = strtoull(value, NULL, 10);
+  } else if (strcasecmp(line, "Transfer-Encoding") == 0) {
+    passage->answer.chunked = strcasecmp(value, "chunked") == 0;
+  } else if (strcasecmp(line, "Content-Type") == 0) {
+    snprintf(passage->answer.type, sizeof passage->answer.type, "%s", value);
+    passage->answer.is_stream =
+        strncmp(value, "text/event-stream", 17) == 0 || strcmp(value, "application/x-ndjson") == 0;
+  }
+  if (strcasecmp(line, "x-request-id") == 0 && !passage->streams)
+    snprintf(passage->exchange->request_id, sizeof passage->exchange->request_id, "%s", value);
+  for (size_t i = 0; i < ARRAY_LEN(answer_headers) && !passage->streams; i++) {
+    if (strcasecmp(line, answer_headers[i]) == 0)
+      exchange_header(passage->exchange, answer_headers[i], value);
+  }
+}
+
+/* Reads the head, which lies whole in answer.line with a NUL behind it. False: it is none. */
+static bool take_head(passage_t *passage) {
+  char *rest = passage->answer.line.data, *line = strsep(&rest, "\n");
+  if (strncmp(line, "HTTP/1.1 ", 9) != 0) return false;
+  passage->answer.status = atoi(line + 9);
+  while ((line = strsep(&rest, "\n")) != NULL) {
+    line[strcspn(line, "\r")] = '\0';
+    take_header(passage, line);
+  }
+  buffer_clear(&passage->answer.line);
+  if (passage->answer.status < 200 || passage->answer.status > 599) return false;
+  if (!passage->answer.chunked && !passage->answer.has_length) return false;
+  passage->answer.state = passage->answer.chunked ? ANSWER_SIZE : ANSWER_BODY;
+  passage->exchange->passed_on = true;
+  passage->answer.charge =
+      charge_open(passage->model->models->server->ledger, passage->exchange->source, LEDGER_reply);
+  if (passage->answer.is_stream && !passage->streams) {
+    passage->streams = true;
+    exchange_stream(passage->exchange);
+  }
+  return true;
+}
+
+/* Appends bytes up to a line end. Returns how many were taken; *whole: the line is complete, and a
+ * NUL stands in the place of its end. */
+static size_t take_line(passage_t *passage, const char *bytes, size_t length, bool *whole) {
+  buffer_t *line = &passage->answer.line;
+  const char *end_of_line = memchr(bytes, '\n', length);
+  size_t taken = end_of_line != NULL ? (size_t)(end_of_line - bytes) + 1 : length;
+  buffer_append(line, bytes, taken);
+  *whole = end_of_line != NULL;
+  if (!*whole || line->failed) return taken;
+  line->data[line->length - 1] = '\0';
+  if (line->length > 1 && line->data[line->length - 2] == '\r') line->data[line->length - 2] = '\0';
+  return taken;
+}
+
+/* The head ends in an empty line. Returns the bytes that belong to it; 0: it is wrong. */
+static size_t read_head(passage_t *passage, const char *bytes, size_t length) {
+  buffer_t *head = &passage->answer.line;
+  size_t had = head->length;
+  size_t kept = MIN(length, HEAD_BYTES_MAX - had);
+  buffer_append(head, bytes, kept);
+  if (head->failed) return 0;
+  char *found = memmem(head->data, head->length, "\r\n\r\n", 4);
+  if (found == NULL) return head->length < HEAD_BYTES_MAX ? kept : 0;
+  size_t size = (size_t)(found - head->data) + 4;
+  found[2] = '\0'; /* the line end of the last header stays */
+  return take_head(passage) ? size - had : 0;
+}
+
+/* Reads a line of the framing of chunks. False: it is wrong. */
+static bool read_framing(passage_t *passage, const char *bytes, size_t length, size_t *taken) {
+  bool whole;
+  *taken = take_line(passage, bytes, length, &whole);
+  buffer_t *line = &passage->answer.line;
+  if (line->failed || line->length > HEAD_BYTES_MAX) return false;
+  if (!whole) return true;
+  if (passage->answer.state == ANSWER_SIZE) {
+    char *rest;
+    passage->answer.left = strtoull(line->data, &rest, 16);
+    if (rest == line->data || *rest != '\0') return false;
+    passage->answer.state = passage->answer.left > 0 ? ANSWER_CHUNK : ANSWER_TRAILER;
+  } else if (line->data[0] == '\0') {
+    passage->answer.state =
+        passage->answer.state == ANSWER_CHUNK_END ? ANSWER_SIZE : ANSWER_COMPLETE;
+  } else if (passage->answer.state == ANSWER_CHUNK_END) {
+    return false;
+  }
+  buffer_clear(line);
+  return true;
+}
+
+/* Reads what has come. The passage may have ended afterwards. */
+static void read_answer(passage_t *passage, const char *bytes, size_t length) {
+  while (passage->answer.state != ANSWER_COMPLETE) {
+    int state = passage->answer.state;
+    if (state == ANSWER_BODY && passage->answer.left == 0) break;
+    if (length == 0) return;
+    size_t taken = 0;
+    if (state == ANSWER_HEAD) {
+      taken = read_head(passage, bytes, length);
+      if (taken == 0) {
+        fail_broken(passage);
+        return;
+      }
+    } else if (state == ANSWER_BODY || state == ANSWER_CHUNK) {
+      taken = (size_t)MIN((uint64_t)length, passage->answer.left);
+      passage->answer.left -= taken;
+      if (!take(passage, bytes, taken)) return;
+      if (state == ANSWER_CHUNK && passage->answer.left == 0)
+        passage->answer.state = ANSWER_CHUNK_END;
+    } else if (!read_framing(passage, bytes, length, &taken)) {
+      fail_broken(passage);
+      return;
+    }
+    bytes += taken;
+    length -= taken;
+  }
+  finish(passage);
+}
+
+static char room[READ_BYTES];
+
+static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *out) {
+  const passage_t *passage = handle->data;
+  (void)wanted;
+  *out = uv_buf_init(room, (unsigned)MIN(sizeof room, pending_max(passage)));
+}
+
+static void on_bytes(uv_stream_t *stream, ssize_t got, const uv_buf_t *bytes) {
+  passage_t *passage = stream->data;
+  if (passage->ended || got == 0) return;
+  if (got < 0)
+    fail_broken(passage);
+  else
+    read_answer(passage, bytes->base, (size_t)got);
+}
+
+void passage_resume(passage_t *passage) {
+  if (!passage->paused || passage->ended || passage->exchange == NULL) return;
+  if (exchange_pending(passage->exchange) > pending_max(passage) / 2) return;
+  passage->paused = false;
+  passage->model->models->num_paused--;
+  uv_read_start((uv_stream_t *)&passage->pipe, on_room, on_bytes);
+}
+
+/* ---- the request ---- */
+
+/* The path is printed from the route, none of which that are passed on has a tail; the query of the
+ * client is not passed on. An id that this server has drawn goes beside the key: it comes behind
+ * one in the body. */
+static bool print_head(passage_t *passage, buffer_t *out) {
+  const exchange_t *exchange = passage->exchange;
+  const api_key_t *key = exchange->key;
+  char text[64];
+  buffer_text(out, strcmp(exchange->method, "HEAD") == 0 ? "GET" : exchange->method);
+  buffer_char(out, ' ');
+  buffer_text(out, exchange->route->path);
+  buffer_text(out, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-inferd-request: ");
+  buffer_text(out, exchange->request_id);
+  snprintf(text, sizeof text, "\r\nx-inferd-client: %016llx ",
+           (unsigned long long)exchange->source);
+  buffer_text(out, text);
+  for (int i = 0; key != NULL && i < KEY_DIGEST_BYTES; i++) {
+    buffer_char(out, hex_digit(key->digest[i] >> 4));
+    buffer_char(out, hex_digit(key->digest[i]));
+  }
+  if (key == NULL) buffer_char(out, '-');
+  buffer_text(out, "\r\n");
+  for (size_t i = 0; i < ARRAY_LEN(request_headers); i++) {
+    const char *value = exchange_request_header(exchange, request_headers[i]);
+    if (value == NULL) continue;
+    buffer_text(out, request_headers[i]);
+    buffer_text(out, ": ");
+    buffer_text(out, value);
+    buffer_text(out, "\r\n");
+  }
+  if (strcmp(exchange->method, "POST") == 0) {
+    buffer_text(out, "Content-Length: ");
+    buffer_uint(out, passage->body.length);
+    buffer_text(out, "\r\n");
+  }
+  buffer_text(out, "\r\n");
+  return !out->failed;
+}
+
+static void on_written(uv_write_t *write, int status) {
+  passage_t *passage = write->data;
+  (void)status; /* what is wrong is seen by the reader, behind what the child has said before */
+  if (passage->ended) return;
+  held_free(&passage->body);
+  free(passage->head);
+  passage->head = NULL;
+}
+
+static void on_connected(uv_connect_t *connect, int status) {
+  passage_t *passage = connect->data;
+  buffer_t head = {0};
+  size_t length = 0;
+  if (passage->ended) return;
+  bool good = status == 0 && print_head(passage, &head);
+  passage->head = good ? buffer_detach(&head, &length) : NULL;
+  buffer_free(&head);
+  if (passage->head == NULL) {
+    fail_broken(passage);
+    return;
+  }
+  uv_buf_t parts[] = {uv_buf_init(passage->head, (unsigned)length),
+                      uv_buf_init(passage->body.bytes, (unsigned)passage->body.length)};
+  passage->write.data = passage;
+  uv_stream_t *stream = (uv_stream_t *)&passage->pipe;
+  int code = uv_write(&passage->write, stream, parts, passage->body.length > 0 ? 2 : 1, on_written);
+  if (code == 0) code = uv_read_start(stream, on_room, on_bytes);
+  if (code != 0) fail_broken(passage);
+}
+
+void passage_begin(passage_t *passage) {
+  models_t *models = passage->model->models;
+  passage->began = true;
+  uv_pipe_init(models->server->loop, &passage->pipe, 0);
+  passage->open_handles = 1;
+  passage->pipe.data = passage->connect.data = passage;
+  uv_pipe_connect(&passage->connect, &passage->pipe, passage->model->child.socket, on_connected);
+}
+
+void passage_tick(passage_t *passage, uint64_t now_ns) {
+  const models_t *models = passage->model->models;
+  double interval_s = models->server->config->sse_ping_interval;
+  if (!passage->wants_stream || passage->began || passage->ended || interval_s <= 0) return;
+  if (now_ns - passage->pinged_ns < (uint64_t)(interval_s * 1e9)) return;
+  passage->pinged_ns = now_ns;
+  if (!passage->streams) exchange_stream(passage->exchange);
+  passage->streams = true;
+  char text[200];
+  int n = snprintf(text, sizeof text, ": the model is being loaded, about %d s\n\n",
+                   models_retry_s(passage->model));
+  exchange_write(passage->exchange, text, (size_t)n);
+}
+
+void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream) {
+  models_t *models = model->models;
+  passage_t *passage = calloc(1, sizeof *passage);
+  if (passage == NULL) {
+    inferd_error_t error;
+    held_free(&body);
+    error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
+    exchange_error(exchange, &error);
+    return;
+  }
+  uint64_t now_ns = clock_now_ns();
+  *passage = (passage_t){
+      .model = model,
+      .exchange = exchange,
+      .body = body,
+      .asked_ns = now_ns,
+      .pinged_ns = now_ns,
+      .until_ns = now_ns + (uint64_t)(models->server->config->models_wait * 1e9),
+      .wants_stream = stream,
+      .next = models->passages,
+  };
+  passage->answer.state = ANSWER_HEAD;
+  passage->body.charge = charge_move(&body.charge);
+  if (passage->next != NULL) passage->next->previous = passage;
+  models->passages = passage;
+  models->num_passages++;
+  exchange->user = passage;
+  exchange->on_gone = on_gone;
+  exchange->on_abort = on_abort;
+  snprintf(exchange->log.model, sizeof exchange->log.model, "%s", model->wish.names.list[0]);
+  model->requests++;
+  model->used = time(NULL);
+  if (model->life != NULL) {
+    life_ask(models->life, model->life, &passage->life, now_ns, passage->until_ns);
+  } else {
+    passage->is_early = true;
+    passage->early = model->early;
+    model->early = passage;
+  }
+}

@@ -1,0 +1,421 @@
+/* router.c: requests find their model, and what lifecycle.c decides is done.
+ *
+ * Loop thread of the parent. models_handle is the handler of every route here: what a model answers
+ * is passed on to the one that the request names, the rest is answered here (list.c).
+ */
+#include "server/models/models_internal.h"
+
+#include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+#include "engine/base/util.h"
+#include "server/models/named.h"
+#include "server/observe/log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TICK_MS = 250, RESUME_MS = 5, LOOK_TICKS = 8, SURVEYS_MAX = 2 };
+
+/* ---- doing what was decided ---- */
+
+int models_retry_s(const served_t *model) {
+  const models_t *models = model->models;
+  double seconds = 2;
+  if (model->life != NULL)
+    seconds = (double)life_forecast_ns(models->life, model->life, clock_now_ns()) * 1e-9;
+  return (int)MIN(MAX(ceil(seconds), 1), 600);
+}
+
+static void refuse(passage_t *passage, life_why_t why) {
+  const served_t *model = passage->model;
+  const char *name = model->wish.names.list[0];
+  inferd_error_t error = {0};
+  switch (why) {
+  case LIFE_LATE:
+    error_set(&error, ERR_MODEL_LOADING, NULL,
+              "The model `%.200s` was not in memory within %g s (--models-wait)%s.", name,
+              model->models->server->config->models_wait,
+              model->life != NULL && model->life->state == LIFE_LOADING ? "; it is being loaded"
+                                                                        : "; it waits for room");
+    break;
+  case LIFE_BROKEN:
+    error_set(&error, ERR_MODEL_LOADING, NULL, "The model `%.120s` cannot be loaded: %.300s", name,
+              model->reason);
+    break;
+  case LIFE_TOO_LARGE:
+    error_set(&error, ERR_MODEL_LOADING, NULL,
+              "The model `%.200s` needs more memory than models may have (--models-memory) beside "
+              "those that are pinned.",
+              name);
+    break;
+  }
+  if (passage->exchange != NULL) passage->exchange->retry_after_s = models_retry_s(model);
+  passage_refuse(passage, &error);
+}
+
+static void act(models_t *models, const life_action_t *action) {
+  served_t *model = action->model->owner;
+  passage_t *passage = (passage_t *)action->request;
+  switch (action->what) {
+  case LIFE_LOAD:
+    if (!child_start(model) && model->child.open_handles == 0)
+      life_gone(models->life, model->life, clock_now_ns());
+    break;
+  case LIFE_UNLOAD: child_stop(model); break;
+  case LIFE_BEGIN: passage_begin(passage); break;
+  case LIFE_REFUSE: refuse(passage, action->why); break;
+  }
+}
+
+static void start_surveys(models_t *models, uint64_t now_ns) {
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    bool wanted = model->plan_state == PLAN_NONE ||
+                  (model->plan_state == PLAN_FAILED && now_ns >= model->plan_again_ns &&
+                   (model->early != NULL || model->wish.pin || model->wanted));
+    if (wanted && model->listed && models->surveys < SURVEYS_MAX && !models->stopping)
+      survey_start(model);
+  }
+}
+
+/* Models that are not listed any more and hold nothing. */
+static void forget(models_t *models) {
+  for (served_t *model = models->first, *next; model != NULL; model = next) {
+    next = model->next;
+    const life_model_t *life = model->life;
+    bool free = life == NULL || ((life->state == LIFE_UNLOADED || life->state == LIFE_FAILED) &&
+                                 life->num_waiting + life->num_running == 0);
+    bool used =
+        model->early != NULL || model->plan_state == PLAN_RUNS || model->child.open_handles > 0;
+    for (const passage_t *p = models->passages; p != NULL && !used; p = p->next)
+      used = p->model == model;
+    if (!model->listed && free && !used) model_forget(model);
+  }
+}
+
+static void on_due(uv_timer_t *timer) {
+  models_pump(timer->data);
+}
+
+void models_pump(models_t *models) {
+  models->again = true;
+  if (models->pumping) return;
+  models->pumping = true;
+  while (models->again) {
+    life_action_t action;
+    models->again = false;
+    while (!models->stopping && life_next(models->life, clock_now_ns(), &action))
+      act(models, &action);
+  }
+  models->pumping = false;
+  if (models->stopping) return;
+  uint64_t now_ns = clock_now_ns(), due_ns = life_due_ns(models->life, now_ns);
+  start_surveys(models, now_ns);
+  if (due_ns == UINT64_MAX)
+    uv_timer_stop(&models->due);
+  else
+    uv_timer_start(&models->due, on_due, (due_ns - now_ns) / 1000000 + 1, 0);
+}
+
+/* After models_stop: tells when no process and no handle is left. */
+static void tell_if_ended(models_t *models) {
+  if (!models->stopping || models->open_handles > 0 || models->done == NULL) return;
+  for (const served_t *model = models->first; model != NULL; model = model->next) {
+    if (model->child.open_handles > 0 || model->survey.open_handles > 0) return;
+  }
+  void (*done)(void *context) = models->done;
+  models->done = NULL;
+  done(models->context);
+}
+
+void models_gone(served_t *model) {
+  models_t *models = model->models;
+  life_state_t state = model->life->state;
+  if (state == LIFE_LOADING || state == LIFE_READY || state == LIFE_DRAINING)
+    life_gone(models->life, model->life, clock_now_ns());
+  models_pump(models);
+  tell_if_ended(models);
+}
+
+void models_planned(served_t *model) {
+  models_t *models = model->models;
+  uint64_t now_ns = clock_now_ns();
+  passage_t *early = model->early, *next;
+  if (model->plan_state == PLAN_DONE && (model->wish.preload || model->wanted))
+    life_wish(models->life, model->life, model->wanted ? LIFE_MAKE_ROOM : LIFE_IF_ROOM, now_ns);
+  model->wanted = false;
+  for (; early != NULL; early = next) {
+    next = early->early;
+    if (model->plan_state == PLAN_DONE) {
+      model->early = next;
+      early->is_early = false;
+      life_ask(models->life, model->life, &early->life, now_ns, early->until_ns);
+    } else {
+      refuse(early, LIFE_BROKEN);
+    }
+  }
+  models_pump(models);
+  tell_if_ended(models);
+}
+
+/* ---- time ---- */
+
+static void look_at_directory(models_t *models) {
+  static char last[ERROR_MESSAGE_MAX];
+  inferd_error_t error = {0};
+  const config_t *config = models->server->config;
+  if (config->models_dir[0] == '\0') return;
+  if (models_read(models, config, &error) == 0) error.message[0] = '\0';
+  if (error.message[0] != '\0' && strcmp(last, error.message) != 0)
+    log_line(LOG_ERROR, "models", "%s", error.message);
+  snprintf(last, sizeof last, "%s", error.message);
+}
+
+static void on_tick(uv_timer_t *timer) {
+  models_t *models = timer->data;
+  static int ticks;
+  bool whole = models->num_paused == 0 || ++ticks % (TICK_MS / RESUME_MS) == 0;
+  uint64_t now_ns = clock_now_ns();
+  for (passage_t *passage = models->passages, *next; passage != NULL; passage = next) {
+    next = passage->next;
+    passage_resume(passage);
+    if (whole && passage->exchange != NULL) passage_tick(passage, now_ns);
+  }
+  if (whole) {
+    static int looks;
+    for (served_t *model = models->first; model != NULL; model = model->next)
+      child_tick(model, now_ns);
+    if (++looks % LOOK_TICKS == 0) look_at_directory(models);
+    forget(models);
+    models_pump(models);
+  }
+  uv_timer_start(timer, on_tick, models->num_paused > 0 ? RESUME_MS : TICK_MS, 0);
+}
+
+/* ---- requests ---- */
+
+int models_fail_unknown(const models_t *models, const char *name, size_t length,
+                        inferd_error_t *error) {
+  char quoted[200], known[300] = "";
+  for (const served_t *model = models->first; model != NULL; model = model->next) {
+    size_t used = strlen(known), more = strlen(model->wish.names.list[0]) + 4;
+    if (model->listed && used + more < sizeof known)
+      snprintf(known + used, sizeof known - used, "%s`%s`", used > 0 ? ", " : "",
+               model->wish.names.list[0]);
+  }
+  return error_set(error, ERR_MODEL_NOT_FOUND, "model",
+                   "The model `%s` does not exist. This server has %s; GET /v1/models lists every "
+                   "name.",
+                   error_quote(quoted, sizeof quoted, name, length),
+                   known[0] != '\0' ? known : "none yet");
+}
+
+/* A queue that is full makes room for a client that has less in it. */
+static int check_queue(models_t *models, const exchange_t *exchange, inferd_error_t *error) {
+  int64_t limit = models->server->config->max_queue_requests, waiting = 0, own = 0;
+  for (const passage_t *p = models->passages; p != NULL; p = p->next) {
+    if (p->began || p->ended || p->exchange == NULL) continue;
+    waiting++;
+    own += p->exchange->source == exchange->source;
+  }
+  if (waiting < limit) return 0;
+  passage_t *most = NULL;
+  int64_t most_count = own;
+  for (passage_t *p = models->passages; p != NULL; p = p->next) { /* the newest come first */
+    if (p->began || p->ended || p->exchange == NULL) continue;
+    int64_t count = 0;
+    for (const passage_t *q = models->passages; q != NULL; q = q->next)
+      count += !q->began && !q->ended && q->exchange != NULL &&
+               q->exchange->source == p->exchange->source;
+    if (count > most_count + 1) most = p, most_count = count - 1;
+  }
+  error_set(error, ERR_QUEUE_FULL, NULL,
+            "%lld requests wait for models, of which %lld are of this client; see "
+            "--max-queue-requests.",
+            (long long)waiting, (long long)(most != NULL ? most_count + 1 : own));
+  if (most == NULL) return ERR_QUEUE_FULL;
+  passage_refuse(most, error);
+  return 0;
+}
+
+/* Below /api/ a name may have the tag that nobody writes. */
+static served_t *find(const models_t *models, const exchange_t *exchange, const char *name) {
+  static const char latest[] = ":latest";
+  size_t length = strlen(name), tag = sizeof latest - 1;
+  served_t *model = models_find(models, name, length);
+  bool tagged = length > tag && strcmp(name + length - tag, latest) == 0;
+  if (model == NULL && exchange->wire == WIRE_OLLAMA && tagged)
+    model = models_find(models, name, length - tag);
+  return model;
+}
+
+/* Passes the request on to the model that it names. */
+static void pass_on(exchange_t *exchange) {
+  models_t *models = exchange->server->models;
+  inferd_error_t error = {0};
+  named_t named;
+  held_t body = {0};
+  const char *query = exchange_query(exchange, "model");
+  int code = exchange->body_length > 0
+                 ? named_read(exchange->body, exchange->body_length, &named, &error)
+                 : named_word(query != NULL ? query : "", &named, &error);
+  served_t *model = code == 0 ? find(models, exchange, named.model) : NULL;
+  if (code == 0 && model == NULL)
+    code = models_fail_unknown(models, named.model, strlen(named.model), &error);
+  if (code == 0) code = check_queue(models, exchange, &error);
+  if (code == 0 && !exchange_take_body(exchange, &body))
+    code = error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
+  if (code == 0) {
+    /* Lines of JSON have no comments: such a stream begins with the model's own. */
+    passage_new(exchange, model, body, named.stream && exchange->wire != WIRE_OLLAMA);
+    models_pump(models);
+  } else {
+    exchange_error(exchange, &error);
+  }
+}
+
+void models_handle(exchange_t *exchange) {
+  const route_t *route = exchange->route;
+  bool of_list =
+      strcmp(route->label, "/v1/models") == 0 || strcmp(route->label, "/v1/models/{id}") == 0;
+  bool scrape = (route->flags & ROUTE_METRICS) != 0 && exchange_query(exchange, "model") != NULL;
+  inferd_error_t error = {0};
+  if (exchange->server->phase >= SERVER_DRAINING && (route->flags & ROUTE_ENGINE) != 0) {
+    error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
+    exchange_error(exchange, &error);
+  } else if (of_list) {
+    models_list(exchange);
+  } else if (scrape || (route->flags & ROUTE_ENGINE) != 0) {
+    pass_on(exchange);
+  } else {
+    route->handle(exchange);
+  }
+}
+
+bool models_ready(const server_t *server) {
+  for (const served_t *model = server->models->first; model != NULL; model = model->next) {
+    bool ready = model->life != NULL && model->life->state == LIFE_READY;
+    bool failed = model->plan_state == PLAN_FAILED ||
+                  (model->life != NULL && model->life->state == LIFE_FAILED);
+    if (model->listed && model->wish.pin && !ready && !failed) return false;
+  }
+  return true;
+}
+
+/* ---- the whole ---- */
+
+bool models_wanted(const config_t *config) {
+  return config->models.count > 0 || config->models_dir[0] != '\0' || config->num_sections > 0;
+}
+
+int models_check(const config_t *config, inferd_error_t *error) {
+  const struct {
+    const char *option;
+    bool given;
+  } rows[] = {{"store", config->store[0] != '\0'},
+              {"kv_events_endpoint", config->kv_events_endpoint[0] != '\0'},
+              {"prefix_cache_file", config->prefix_cache_file[0] != '\0'},
+              {"served_model_name", config->served_model_name.count > 0},
+              {"lora_modules", config->lora_modules.count > 0},
+              {"hand_over", config->hand_over[0] != '\0'},
+              {"take_over", config->take_over},
+              {"journal", config->journal[0] != '\0'},
+              {"otlp_endpoint", config->otlp_endpoint[0] != '\0'}};
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    if (!rows[i].given) continue;
+    return error_set(error, ERR_CONFIGURATION, rows[i].option,
+                     "%s is of one model, and this server has several: set it in a section [model "
+                     "NAME] if it may stand there, or leave it out",
+                     rows[i].option);
+  }
+  return 0;
+}
+
+static int make_dir(models_t *models, inferd_error_t *error) {
+  const char *places[] = {getenv("RUNTIME_DIRECTORY"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
+  for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+    if (places[i] == NULL || places[i][0] != '/' || strlen(places[i]) > 50) continue;
+    snprintf(models->dir, sizeof models->dir, "%s/inferd-XXXXXX", places[i]);
+    models->dir_made = mkdtemp(models->dir) != NULL; /* mode 0700 */
+    if (models->dir_made) return 0;
+  }
+  return error_system(error, models->dir, errno);
+}
+
+int models_new(server_t *server, inferd_error_t *error) {
+  const config_t *config = server->config;
+  models_t *models = calloc(1, sizeof *models);
+  life_limits_t limits = {.turn_ns = 30000000000u,
+                          .age_ns = 10000000000u,
+                          .pause_ns = 1000000000u,
+                          .pause_ns_max = 300000000000u,
+                          .steady_ns = 60000000000u};
+  if (models == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
+  server->models = models;
+  models->server = server;
+  limits.bytes[LIFE_HOST] = config->models_memory;
+  models->limit_known[LIFE_HOST] = config->models_memory > 0;
+  models->life = life_new(&limits);
+  uv_timer_init(server->loop, &models->due);
+  uv_timer_init(server->loop, &models->tick);
+  models->open_handles = 2;
+  models->due.data = models->tick.data = models;
+  if (models->life == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
+  int code = make_dir(models, error);
+  if (code == 0) code = models_read(models, config, error);
+  if (code != 0) return code;
+  uv_timer_start(&models->tick, on_tick, 0, 0);
+  return 0;
+}
+
+void models_reload(models_t *models, const config_t *fresh) {
+  inferd_error_t error = {0};
+  if (models_read(models, fresh, &error) != 0)
+    log_line(LOG_ERROR, "reload-rejected", "%s", error.message);
+  models_signal(models, SIGHUP);
+  models_pump(models);
+}
+
+void models_signal(models_t *models, int number) {
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    if (model->child.runs) uv_process_kill(&model->child.process, number);
+  }
+}
+
+/* ---- the end ---- */
+
+static void on_timer_closed(uv_handle_t *handle) {
+  models_t *models = handle->data;
+  models->open_handles--;
+  tell_if_ended(models);
+}
+
+void models_stop(models_t *models, void (*done)(void *context), void *context) {
+  models->stopping = true;
+  models->done = done;
+  models->context = context;
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    child_stop(model);
+    if (model->plan_state == PLAN_RUNS) uv_process_kill(&model->survey.process, SIGKILL);
+  }
+  uv_close((uv_handle_t *)&models->due, on_timer_closed);
+  uv_close((uv_handle_t *)&models->tick, on_timer_closed);
+}
+
+void models_free(models_t *models) {
+  if (models == NULL) return;
+  while (models->first != NULL) {
+    served_t *model = models->first;
+    model->life = NULL; /* life_free has all of them */
+    model_forget(model);
+  }
+  life_free(models->life);
+  if (models->dir_made) rmdir(models->dir);
+  free(models);
+}

@@ -1,0 +1,364 @@
+/* table.c: which models there are: words of the command line, sections of files, a directory.
+ *
+ * Loop thread. The table is read at start, after SIGHUP, and every few seconds where there is a
+ * directory. A model that is not listed any more ends what it runs, and is forgotten.
+ */
+#include "server/models/models_internal.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/util.h"
+#include "engine/model/source/listing.h"
+#include "engine/model/source/locate.h"
+#include "server/observe/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- words ---- */
+
+bool words_add(words_t *words, const char *text) {
+  char **list = reallocarray(words->list, (size_t)words->count + 2, sizeof *list);
+  if (list == NULL) return false;
+  words->list = list;
+  list[words->count] = strdup(text);
+  if (list[words->count] == NULL) return false;
+  list[++words->count] = NULL;
+  return true;
+}
+
+void words_free(words_t *words) {
+  for (int i = 0; i < words->count; i++) free(words->list[i]);
+  free(words->list);
+  *words = (words_t){0};
+}
+
+static bool words_same(const words_t *left, const words_t *right) {
+  if (left->count != right->count) return false;
+  for (int i = 0; i < left->count; i++) {
+    if (strcmp(left->list[i], right->list[i]) != 0) return false;
+  }
+  return true;
+}
+
+static void model_wish_free(model_wish_t *wish) {
+  free(wish->what);
+  words_free(&wish->names);
+  words_free(&wish->settings);
+  words_free(&wish->adapters);
+  *wish = (model_wish_t){0};
+}
+
+static int no_memory(inferd_error_t *error) {
+  return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the table of models");
+}
+
+/* ---- one model ---- */
+
+/* The name of a model: ORG/NAME, the name of a GGUF file without its ending, or of a directory. */
+static void name_of(const char *what, char out[MODEL_NAME_MAX]) {
+  const char *slash = strrchr(what, '/');
+  if (model_is_hub_name(what) || slash == NULL) slash = what - 1;
+  snprintf(out, MODEL_NAME_MAX, "%s", slash + 1);
+  size_t length = strlen(out);
+  if (length > 5 && strcmp(out + length - 5, ".gguf") == 0) out[length - 5] = '\0';
+}
+
+static bool list_into(words_t *out, const char *value, bool before_equals) {
+  for (const char *p = value; *p != '\0';) {
+    char item[MODEL_NAME_MAX];
+    size_t length = strcspn(p, ","), lead = strspn(p, " \t"), kept;
+    snprintf(item, sizeof item, "%.*s", (int)(length > lead ? length - lead : 0), p + lead);
+    for (kept = strlen(item); kept > 0 && strchr(" \t", item[kept - 1]) != NULL;)
+      item[--kept] = '\0';
+    if (before_equals) item[strcspn(item, "=")] = '\0';
+    if (item[0] != '\0' && !words_add(out, item)) return false;
+    p += length + (p[length] == ',');
+  }
+  return true;
+}
+
+static bool is_true(const char *value) {
+  return strchr("tTyY1", value[0]) != NULL || strcasecmp(value, "on") == 0;
+}
+
+static double seconds_of(const char *value) {
+  static const struct {
+    const char *unit;
+    double seconds;
+  } units[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  char *end;
+  double number = strtod(value, &end);
+  for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+    if (strcmp(end, units[i].unit) == 0) return number * units[i].seconds;
+  }
+  return number;
+}
+
+/* Takes a line "key=value" of a section, which config.c has checked. */
+static bool take_line(model_wish_t *wish, const char *line) {
+  const char *value = strchr(line, '=') + 1;
+  size_t length = (size_t)(value - 1 - line);
+  char key[64], setting[4200];
+  snprintf(key, sizeof key, "%.*s", (int)length, line);
+  if (strcmp(key, "aliases") == 0) return list_into(&wish->names, value, false);
+  if (strcmp(key, "pin") == 0) return wish->pin = is_true(value), true;
+  if (strcmp(key, "preload") == 0) return wish->preload = is_true(value), true;
+  if (strcmp(key, "idle_unload") == 0) return wish->idle_s = seconds_of(value), true;
+  if (strcmp(key, "priority") == 0) return wish->priority = (int32_t)atoi(value), true;
+  if (strcmp(key, "model") == 0) {
+    free(wish->what);
+    return (wish->what = strdup(value)) != NULL;
+  }
+  if (strcmp(key, "lora_modules") == 0 && !list_into(&wish->adapters, value, true)) return false;
+  wish->has_kv |= strcmp(key, "kv_cache_bytes") == 0 || strcmp(key, "num_blocks") == 0 ||
+                  strcmp(key, "memory") == 0;
+  snprintf(setting, sizeof setting, "INFERD_%s", line);
+  for (size_t i = 7; i < 7 + length; i++) {
+    if (setting[i] >= 'a' && setting[i] <= 'z') setting[i] = (char)(setting[i] - 32);
+  }
+  return words_add(&wish->settings, setting);
+}
+
+/* A word of the command line, or what was found in the directory. */
+static int wish_of(const config_t *config, const char *name, const char *what, model_wish_t *out,
+                   inferd_error_t *error) {
+  *out = (model_wish_t){.what = strdup(what), .idle_s = config->models_idle};
+  if (out->what != NULL && words_add(&out->names, name)) return 0;
+  return no_memory(error);
+}
+
+static int wish_of_section(const config_t *config, const config_model_t *section, model_wish_t *out,
+                           inferd_error_t *error) {
+  int code = wish_of(config, section->name, section->name, out, error);
+  for (int i = 0; i < section->lines.count && code == 0; i++) {
+    if (!take_line(out, section->lines.items[i])) code = no_memory(error);
+  }
+  return code;
+}
+
+/* ---- the table ---- */
+
+static bool has_name(const words_t *names, const char *name, size_t length) {
+  for (int i = 0; i < names->count; i++) {
+    if (strncmp(names->list[i], name, length) == 0 && names->list[i][length] == '\0') return true;
+  }
+  return false;
+}
+
+served_t *models_find(const models_t *models, const char *name, size_t length) {
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    if (!model->listed) continue;
+    if (has_name(&model->wish.names, name, length) || has_name(&model->wish.adapters, name, length))
+      return model;
+  }
+  return NULL;
+}
+
+static bool same_wish(const model_wish_t *left, const model_wish_t *right) {
+  return strcmp(left->what, right->what) == 0 && words_same(&left->names, &right->names) &&
+         words_same(&left->settings, &right->settings) && left->pin == right->pin &&
+         left->preload == right->preload && left->idle_s == right->idle_s &&
+         left->priority == right->priority;
+}
+
+/* Whether the same process serves both. */
+static bool same_process(const model_wish_t *left, const model_wish_t *right) {
+  return strcmp(left->what, right->what) == 0 && words_same(&left->names, &right->names) &&
+         words_same(&left->settings, &right->settings);
+}
+
+static void changed(served_t *model, model_wish_t *fresh) {
+  models_t *models = model->models;
+  bool same = same_process(&model->wish, fresh);
+  model_wish_free(&model->wish);
+  model->wish = *fresh;
+  *fresh = (model_wish_t){0};
+  log_line(LOG_INFO, "models", "%.200s has changed%s", model->wish.names.list[0],
+           same ? "" : ": it is loaded anew when it is idle");
+  if (!same && model->plan_state != PLAN_RUNS) model->plan_state = PLAN_NONE;
+  if (model->life == NULL) return;
+  life_plan_t plan = model->life->plan;
+  plan.pinned = model->wish.pin;
+  plan.priority = model->wish.priority;
+  plan.idle_ns = (uint64_t)(model->wish.idle_s * 1e9);
+  life_replan(models->life, model->life, &plan, clock_now_ns());
+  if (!same) life_close(models->life, model->life, clock_now_ns());
+}
+
+/* Lists a model; takes what is in *wish over, or frees it. */
+static int list_model(models_t *models, model_wish_t *wish, inferd_error_t *error) {
+  served_t *old = NULL;
+  int code = 0;
+  for (int i = 0; i < wish->names.count && code == 0; i++) {
+    const char *name = wish->names.list[i];
+    served_t *other = models_find(models, name, strlen(name));
+    if (other != NULL)
+      code = error_set(error, ERR_CONFIGURATION, "model",
+                       "two models are called %.200s: %.150s and %.150s", name, other->wish.what,
+                       wish->what);
+  }
+  for (served_t *model = models->first; model != NULL && code == 0; model = model->next) {
+    if (strcmp(model->wish.names.list[0], wish->names.list[0]) == 0) old = model;
+  }
+  if (code == 0 && old == NULL && models->count == MODELS_MAX)
+    code = error_set(error, ERR_CONFIGURATION, "models", "more than %d models", MODELS_MAX);
+  if (code == 0 && old == NULL) {
+    old = calloc(1, sizeof *old);
+    if (old == NULL) code = no_memory(error);
+    if (old != NULL) {
+      *old = (served_t){.models = models, .wish = *wish, .number = ++models->last_number};
+      old->child.notify_fd = -1;
+      *wish = (model_wish_t){0};
+      served_t **end = &models->first;
+      while (*end != NULL) end = &(*end)->next;
+      *end = old;
+      models->count++;
+    }
+  } else if (code == 0 && !same_wish(&old->wish, wish)) {
+    changed(old, wish);
+  }
+  if (code == 0) old->listed = true;
+  model_wish_free(wish);
+  return code;
+}
+
+static int list_sections(models_t *models, const config_t *config, const config_t *with,
+                         inferd_error_t *error) {
+  int code = 0;
+  for (int i = 0; i < with->num_sections && code == 0; i++) {
+    model_wish_t wish;
+    code = wish_of_section(config, &with->sections[i], &wish, error);
+    if (code == 0)
+      code = list_model(models, &wish, error);
+    else
+      model_wish_free(&wish);
+  }
+  return code;
+}
+
+static int list_word(models_t *models, const config_t *config, const char *what, bool preload,
+                     inferd_error_t *error) {
+  char name[MODEL_NAME_MAX];
+  model_wish_t wish;
+  name_of(what, name);
+  int code = wish_of(config, name, what, &wish, error);
+  wish.preload = preload;
+  if (code == 0) return list_model(models, &wish, error);
+  model_wish_free(&wish);
+  return code;
+}
+
+/* A word that means no model is most often a slip of the hand. */
+static int check_word(const config_t *config, const char *what, inferd_error_t *error) {
+  located_t found;
+  if (config->pull && model_is_hub_name(what)) return 0;
+  return model_locate(what, &found, error);
+}
+
+/* ---- the directory ---- */
+
+static bool has_model(const char *path) {
+  char file[4096 + 16];
+  struct stat info;
+  snprintf(file, sizeof file, "%s/config.json", path);
+  if (stat(file, &info) == 0) return true;
+  DIR *directory = opendir(path);
+  if (directory == NULL) return false;
+  bool found = false;
+  for (struct dirent *entry; !found && (entry = readdir(directory)) != NULL;)
+    found = entry->d_name[0] != '.' && gguf_is_model(entry->d_name);
+  closedir(directory);
+  return found;
+}
+
+static bool ends_in(const char *text, const char *end) {
+  size_t length = strlen(text), size = strlen(end);
+  return length > size && strcmp(text + length - size, end) == 0;
+}
+
+/* One name in the directory. What is wrong in a file there is logged, and hides no other model. */
+static int list_entry(models_t *models, const config_t *config, const char *name,
+                      inferd_error_t *error) {
+  char path[4096];
+  struct stat info;
+  int n = snprintf(path, sizeof path, "%s/%s", config->models_dir, name);
+  if (n >= (int)sizeof path || stat(path, &info) != 0) return 0;
+  if (S_ISREG(info.st_mode) && ends_in(name, ".conf")) {
+    config_t with = {0};
+    int code = config_load_sections(&with, path, error);
+    if (code == 0) code = list_sections(models, config, &with, error);
+    config_free(&with);
+    return code;
+  }
+  bool is_file = S_ISREG(info.st_mode) && gguf_is_model(name);
+  if (is_file || (S_ISDIR(info.st_mode) && has_model(path)))
+    return list_word(models, config, path, false, error);
+  return 0;
+}
+
+static int compare_names(const void *left, const void *right) {
+  return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+static int list_directory(models_t *models, const config_t *config, inferd_error_t *error) {
+  words_t names = {0};
+  DIR *directory = opendir(config->models_dir);
+  if (directory == NULL) return error_system(error, config->models_dir, errno);
+  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    if (entry->d_name[0] != '.' && !words_add(&names, entry->d_name)) break;
+  }
+  closedir(directory);
+  if (names.count > 0) qsort(names.list, (size_t)names.count, sizeof *names.list, compare_names);
+  int first = 0;
+  inferd_error_t found;
+  for (int i = 0; i < names.count; i++) {
+    int code = list_entry(models, config, names.list[i], &found);
+    if (code == 0 || first != 0) continue;
+    first = code;
+    *error = found;
+  }
+  words_free(&names);
+  return first;
+}
+
+/* ---- reading ---- */
+
+int models_read(models_t *models, const config_t *config, inferd_error_t *error) {
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    model->was_listed = model->listed;
+    model->listed = false;
+  }
+  int code = 0;
+  if (config->model[0] != '\0') code = check_word(config, config->model, error);
+  if (config->model[0] != '\0' && code == 0)
+    code = list_word(models, config, config->model, true, error);
+  for (int i = 0; i < config->models.count && code == 0; i++) {
+    code = check_word(config, config->models.items[i], error);
+    if (code == 0) code = list_word(models, config, config->models.items[i], true, error);
+  }
+  if (code == 0) code = list_sections(models, config, config, error);
+  if (code == 0 && config->models_dir[0] != '\0') code = list_directory(models, config, error);
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    if (code != 0) model->listed |= model->was_listed; /* an error takes none away */
+    if (model->listed || model->life == NULL) continue;
+    life_close(models->life, model->life, clock_now_ns());
+  }
+  return code;
+}
+
+void model_forget(served_t *model) {
+  models_t *models = model->models;
+  served_t **link = &models->first;
+  while (*link != model) link = &(*link)->next;
+  *link = model->next;
+  models->count--;
+  if (model->life != NULL) life_remove(models->life, model->life);
+  model_wish_free(&model->wish);
+  buffer_free(&model->survey.text);
+  buffer_free(&model->survey.reason);
+  free(model);
+}

@@ -1,0 +1,453 @@
+"""Several models behind one port: real processes, the demo and small models of random weights.
+
+The children of a server are found by their parent in /proc; nothing here waits for a fixed time."""
+
+import json
+import os
+import re
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import openai
+import pytest
+
+from harness import (DEMO, Server, Stream, dummy_model, free_port, http_post, run, wait_until)
+
+ADMIN = "admin-key-1"
+SMALL = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64,
+         "max_position_embeddings": 512}
+
+
+def card(server, name):
+    return server.get(f"/v1/models/{name}").json
+
+
+def state(server, name):
+    return card(server, name)["state"]
+
+
+def children(server):
+    """{name: pid} of the processes of models, by their served names."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+            if int(text[text.rindex(")"):].split()[2]) != server.process.pid:
+                continue
+            names = re.search(rb'INFERD_SERVED_MODEL_NAME=\["([^"]*)"',
+                              (entry / "environ").read_bytes())
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if names and b"serve" in command:
+            found[names[1].decode()] = int(entry.name)
+    return found
+
+
+def gone(pid):
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return text[text.rindex(")"):].split()[1] == "Z"
+
+
+def ask(server, model, path="/v1/completions", **fields):
+    body = {"model": model, "prompt": "Once upon a time", "max_tokens": 4, "temperature": 0,
+            **fields}
+    return server.post(path, body)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    """A directory of models: sections of a file, so that all have weights of random numbers."""
+    directory = tmp_path_factory.mktemp("zoo")
+    model = dummy_model(tmp_path_factory.mktemp("small") / "small", **SMALL)
+    text = ""
+    for name in ("ant", "bee", "cat", "dog"):
+        text += (f"[model {name}]\nmodel = {model}\nload-format = dummy\nmax-num-seqs = 4\n"
+                 f"max-num-batched-tokens = 64\naliases = {name}-latest\n")
+    (directory / "zoo.conf").write_text(text)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(inferd, zoo):
+    """Shared by tests that leave all as it was: nothing has to go for another."""
+    server = Server(inferd, DEMO, "--models-dir", zoo, "--admin-key", ADMIN)
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+def admin(server, route, model, key=ADMIN):
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return server.post(route, {"model": model}, headers=headers)
+
+
+# choosing
+
+def test_the_list_has_every_name_with_its_state(server):
+    wait_until(lambda: state(server, "demo") == "ready", "the demo model")
+    wait_until(lambda: card(server, "dog")["memory"]["host"] > 0, "the plans")
+    cards = {item["id"]: item for item in server.get("/v1/models").json["data"]}
+    assert set(cards) == {"demo", *(name + end for name in ("ant", "bee", "cat", "dog")
+                                    for end in ("", "-latest"))}
+    assert cards["demo"]["status"] == {"value": "loaded"} and cards["demo"]["reason"] is None
+    assert cards["ant-latest"]["root"] == "ant" and cards["ant"]["max_model_len"] == 512
+    # the plan that the headers give, and what a process takes beside it
+    survey = json.loads(run("build/inferd", "check", DEMO, "--json").stdout)
+    planned = survey["weights"] + survey["workspace"] + survey["kv_cache"]
+    assert cards["demo"]["memory"] == {"host": planned + (64 << 20), "device": 0}
+    assert server.get("/v1/models/nope").status == 404
+
+
+def test_the_field_chooses_on_every_route(server):
+    texts = {name: ask(server, name).json["choices"][0]["text"] for name in ("demo", "ant")}
+    assert texts["demo"] != texts["ant"]
+    assert ask(server, "ant-latest").json["choices"][0]["text"] == texts["ant"]
+    chat = {"messages": [{"role": "user", "content": "2 plus 3?"}], "max_tokens": 4}
+    bodies = {"/v1/chat/completions": chat, "/v1/messages": chat, "/tokenize": {"prompt": "a b"},
+              "/detokenize": {"tokens": [5, 6]}, "/v1/responses": {"input": "a"},
+              "/v1/chat/completions/render": chat, "/v1/messages/count_tokens": chat,
+              "/v1/schema/check": {"schema": {"type": "string"}}}
+    for path, body in bodies.items():
+        answer = server.post(path, {"model": "demo", **body})
+        assert answer.status == 200, (path, answer)
+        answer = server.post(path, {"model": "nope", **body})
+        assert answer.status == 404 and b"`nope`" in answer.body, (path, answer)
+    answer = server.post("/v1/embeddings", {"model": "demo", "input": "a"})
+    assert answer.error["code"] == "unsupported_endpoint", "what the model says is passed on"
+    error = server.post("/v1/completions", {"prompt": "a"}).error
+    assert (error["code"], error["param"]) == ("missing_required_parameter", "model")
+    assert server.post("/v1/completions", b'{"model":').error["code"] == "invalid_json"
+    assert server.post("/v1/completions", b'{"model":"demo","model":"demo"}').status == 400
+
+
+def test_answers_are_those_of_one_model_to_the_bit(server, inferd):
+    """Beside a server of the demo alone: bodies, streams, errors and headers."""
+    alone = Server(inferd, DEMO)
+    try:
+        bodies = [{"prompt": "Once", "max_tokens": 20, "seed": 3, "logprobs": 2, "temperature": 1},
+                  {"prompt": ["a", "b"], "n": 2, "max_tokens": 5, "temperature": 0},
+                  {"prompt": "a", "max_tokens": -5},
+                  {"prompt": "a", "unknown": 1, "max_tokens": 1, "temperature": 0},
+                  {"prompt": "x " * 20000},
+                  {"prompt": "a", "request_id": "mine", "max_tokens": 1, "temperature": 0}]
+        for body in bodies:
+            answers = [one.post("/v1/completions", {"model": "demo", **body})
+                       for one in (alone, server)]
+            texts = [re.sub(rb'"(id|created|model)":("[^"]*"|\d+)', b"", one.body)
+                     for one in answers]
+            assert texts[0] == texts[1] and answers[0].status == answers[1].status
+            names = [set(one.headers) for one in answers]
+            assert names[0] == names[1], names[0] ^ names[1]
+            assert answers[0].headers.get("content-type") == answers[1].headers["content-type"]
+        streams = [[chunk["choices"][0]["text"] for chunk in
+                    Stream(one, {"model": "demo", "prompt": "Once", "max_tokens": 50,
+                                 "temperature": 0}).chunks()] for one in (alone, server)]
+        assert streams[0] == streams[1] and len(streams[0]) == 50
+    finally:
+        assert alone.stop() == 0
+
+
+def test_the_sdk_works(server):
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="x") as client:
+        assert {"demo", "ant"} <= {model.id for model in client.models.list()}
+        stream = client.chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": "2 plus 3?"}], stream=True)
+        assert "5" in "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        with pytest.raises(openai.NotFoundError):
+            client.completions.create(model="nope", prompt="a")
+
+
+def test_operators_load_and_unload(server):
+    for route in ("/v1/models/load", "/models/unload"):
+        assert admin(server, route, "bee", key=None).status == 401
+        assert admin(server, route, "nope").status == 404
+    for load, unload in (("/v1/models/load", "/models/unload"),
+                         ("/models/load", "/v1/models/unload")):
+        answer = admin(server, load, "bee-latest")
+        assert answer.status == 200 and answer.json["success"], answer
+        wait_until(lambda: state(server, "bee") == "ready", "the load", context=server.log)
+        assert admin(server, unload, "bee").status == 200
+        wait_until(lambda: state(server, "bee") == "unloaded", "the end", context=server.log)
+        assert "bee" not in children(server)
+
+
+def test_commands_for_people(server, inferd):
+    flags = ["--port", server.port, "--admin-key", ADMIN]
+    assert run(inferd, "load", "cat", *flags).stdout == "cat is ready\n"
+    table = run(inferd, "ps", *flags).stdout.splitlines()
+    assert table[0].split() == ["NAME", "STATE", "HOST", "DEVICE", "RUN", "WAIT", "USED", "REASON"]
+    states = {line.split()[0]: line.split()[1] for line in table[1:]}
+    assert states["cat"] == "ready" and "cat-latest" not in states and len(states) == 5
+    assert run(inferd, "unload", "cat", *flags).stdout == "cat is unloaded\n"
+    for words, said in ((["load", "nope", *flags], "`nope` does not exist"),
+                        (["load", "cat", "--port", server.port], "admin key"),
+                        (["ps", "--port", free_port()], "no server answers")):
+        answer = run(inferd, *words)
+        assert answer.returncode == 1 and said in answer.stdout, answer.stdout
+    assert run(inferd, "unload", *flags).returncode == 64
+
+
+def test_metrics_of_all_and_of_one(server):
+    assert server.metric("inferd_model_state", model_name="demo", state="ready") == 1
+    assert server.metric("inferd_model_loads_total", model_name="demo") == 1
+    assert server.metric("inferd_model_memory_bytes", model_name="demo") == \
+        card(server, "demo")["memory"]["host"]
+    page = server.get("/metrics?model=demo").body.decode()
+    assert 'inferd_kv_blocks{model="demo"' in page and "inferd_model_state" not in page
+    assert server.get("/metrics?model=nope").status == 404
+
+
+def test_a_new_file_appears_and_goes_without_a_restart(server, zoo):
+    file = zoo / "new.conf"
+    file.write_text((zoo / "zoo.conf").read_text().split("[model bee]")[0].replace("ant", "eel"))
+    wait_until(lambda: server.get("/v1/models/eel").status == 200, "the new file")
+    assert ask(server, "eel-latest").status == 200
+    file.write_text("[model eel]\nport = 1\n")
+    wait_until(lambda: "port is not set for one model" in server.log(), "the complaint")
+    assert ask(server, "eel").status == 200, "a mistake in a file takes nothing away"
+    file.unlink()
+    wait_until(lambda: server.get("/v1/models/eel").status == 404, "the file to be missed")
+    wait_until(lambda: "eel" not in children(server), "its process to end")
+    (zoo / "broken").mkdir()
+    (zoo / "broken" / "config.json").write_text("{}")
+    wait_until(lambda: server.get("/v1/models/broken").status == 200, "the directory")
+    answer = ask(server, "broken")
+    assert answer.status == 503 and answer.headers["retry-after"], answer
+    assert "config.json" in answer.error["message"] and state(server, "broken") == "failed"
+    assert "config.json" in card(server, "broken")["reason"]
+    (zoo / "broken" / "config.json").unlink()
+    wait_until(lambda: server.get("/v1/models/broken").status == 404, "it to go")
+
+
+# memory
+
+def need(model, *flags):
+    """What the parent plans for a model with these options."""
+    plan = json.loads(run("build/inferd", "check", model, "--json", *flags).stdout)
+    return sum(plan[part] for part in ("weights", "workspace", "kv_cache", "states")) + (64 << 20)
+
+
+@pytest.fixture
+def crowded(start, zoo, slow_model, tmp_path):
+    """A server with room for one that is slow, and one of the zoo beside it: (server, stream)."""
+    options = ["--load-format", "dummy", "--num-blocks", 600]
+    room = need(slow_model, *options)
+
+    def make(more, *flags):
+        file = tmp_path / "server.conf"
+        file.write_text(f"[model slow]\nmodel = {slow_model}\nload-format = dummy\n"
+                        "num-blocks = 600\npreload = true\n")
+        server = start(None, "--models-dir", zoo, "--config", file, *flags,
+                       "--models-memory", room + int(more))
+        wait_until(lambda: state(server, "slow") == "ready", "the slow model", context=server.log)
+        stream = Stream(server, {"model": "slow", "prompt": "a", "max_tokens": 8000,
+                                 "ignore_eos": True})
+        assert stream.status == 200, server.log()
+        next(stream.events())
+        return server, stream
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def small_need(zoo):
+    model = re.search(r"model = (.*)", (zoo / "zoo.conf").read_text())[1]
+    return need(model, "--load-format", "dummy", "--max-num-seqs", 4,
+                "--max-num-batched-tokens", 64)
+
+
+def test_memory_decides_and_no_active_model_goes(crowded, small_need):
+    server, stream = crowded(1.5 * small_need)
+    for name in ("bee", "cat", "dog", "bee"):
+        assert ask(server, name).status == 200, server.log()
+        assert state(server, "slow") == "ready"
+        assert set(children(server)) == {"slow", name}
+    next(stream.events())
+    assert server.metric("inferd_model_loads_total", model_name="slow") == 1
+    too_large = 0
+    for line in server.log().splitlines():
+        too_large += "cannot be loaded" in line
+    assert too_large == 0
+    stream.close()
+
+
+@pytest.mark.parametrize("over", [-1, 0])
+def test_the_last_byte_decides(crowded, small_need, over):
+    server, stream = crowded(small_need + over, "--models-wait", "1s" if over < 0 else "60s")
+    assert ask(server, "ant").status == (200 if over == 0 else 503)
+    stream.close()
+
+
+def test_what_never_fits_is_refused_at_once(start, zoo, small_need):
+    server = start(None, "--models-dir", zoo, "--models-memory", small_need - 1)
+    answer = ask(server, "ant")
+    assert answer.status == 503 and "--models-memory" in answer.error["message"]
+    assert admin(server, "/v1/models/load", "ant", key=None).status == 403
+
+
+def test_a_request_waits_within_its_limit(crowded, small_need):
+    """One model answers and fills the memory: another client hears when, in its own form."""
+    server, busy = crowded(small_need // 2, "--models-wait", "2s", "--sse-ping-interval", "0.5s")
+    answer = ask(server, "ant")
+    assert answer.status == 503 and answer.error["code"] == "model_loading", answer
+    assert int(answer.headers["retry-after"]) >= 1
+    assert "--models-wait" in answer.error["message"]
+    received = server.raw(http_post("/v1/completions", {"model": "ant", "prompt": "a",
+                                                        "stream": True}, "Connection: close"))
+    assert b"200 OK" in received and received.count(b": the model is being loaded") >= 2
+    assert b'"model_loading"' in received and b"data: [DONE]" in received
+    busy.close()
+    wait_until(lambda: ask(server, "ant").status == 200, "room, once the client has left")
+
+
+# what happens to processes
+
+def test_a_child_that_is_killed_takes_nobody_along(start, zoo):
+    server = start(DEMO, "--models-dir", zoo)
+    long = {"prompt": "a", "max_tokens": 400, "ignore_eos": True}
+    other = Stream(server, {"model": "ant", **long})
+    others = other.events()
+    next(others)
+    victim = Stream(server, {"model": "demo", **long, "max_tokens": 8000})
+    events = victim.events()
+    next(events)
+    with ThreadPoolExecutor() as pool:
+        whole = pool.submit(ask, server, "demo", max_tokens=8000, ignore_eos=True)
+        wait_until(lambda: card(server, "demo")["running"] == 2, "both to run")
+        pid = children(server)["demo"]
+        os.kill(pid, signal.SIGKILL)
+        answer = whole.result()
+    assert answer.status == 500 and answer.error["code"] == "internal_error"
+    assert "`demo`" in answer.error["message"]
+    last = [chunk for _, chunk in events][-1]
+    assert last["error"]["code"] == "internal_error" and victim.done
+    assert "signal 9" in card(server, "demo")["reason"] or state(server, "demo") == "ready"
+    assert ask(server, "demo").status == 200, "a request waits until it is back"
+    assert children(server)["demo"] != pid
+    assert len(list(others)) == 399, "the other model went on"
+
+
+def test_a_load_that_fails_is_not_tried_for_each_request(start, zoo, tmp_path):
+    model = dummy_model(tmp_path / "m", **SMALL)
+    file = tmp_path / "server.conf"
+    file.write_text(f"[model odd]\nmodel = {model}\nload-format = dummy\n"
+                    f"chat-template = {tmp_path}/none\n")
+    server = start(DEMO, "--models-dir", zoo, "--config", file)
+    answers = [ask(server, "odd") for _ in range(5)]
+    assert {answer.status for answer in answers} == {503}
+    assert all(str(tmp_path) in answer.error["message"] for answer in answers), answers[0]
+    assert server.metric("inferd_model_loads_total", model_name="odd") <= 2
+    assert ask(server, "demo").status == 200
+
+
+def test_children_end_with_their_parent(inferd, zoo):
+    server = Server(inferd, DEMO, "--models-dir", zoo)
+    assert ask(server, "ant").status == 200
+    pids = children(server)
+    assert set(pids) == {"demo", "ant"}
+    server.process.kill()
+    server.process.wait()
+    wait_until(lambda: all(gone(pid) for pid in pids.values()), "the children to end")
+
+
+def test_sigterm_drains(start, zoo):
+    server = start(DEMO, "--models-dir", zoo)
+    stream = Stream(server, {"model": "demo", "prompt": "a", "max_tokens": 300, "ignore_eos": True})
+    events = stream.events()
+    next(events)
+    pids = children(server)
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "draining" in server.log(), "the drain")
+    assert len(list(events)) == 299 and stream.done
+    assert server.wait_exit(30) == 0
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_sighup_reads_models_and_keys_again(start, tmp_path):
+    model = dummy_model(tmp_path / "m", **SMALL)
+    section = f"model = {model}\nload-format = dummy\nmax-num-seqs = 4\n"
+    keys, file = tmp_path / "keys", tmp_path / "server.conf"
+    keys.write_text("first\n")
+    keys.chmod(0o600)
+    file.write_text(f"api_key_file = {keys}\n[model a]\n{section}")
+    server = start(None, "--config", file, key="first")
+    assert ask(server, "a").status == 200
+    pid = children(server)["a"]
+    keys.write_text("second\n")
+    file.write_text(f"api_key_file = {keys}\n[model a]\n{section}[model b]\n{section}")
+    server.process.send_signal(signal.SIGHUP)
+    server.key = "second"
+    wait_until(lambda: server.get("/v1/models/b").status == 200, "the section")
+    assert ask(server, "b").status == 200 and ask(server, "a").status == 200
+    assert children(server)["a"] == pid, "what has not changed stays"
+    server.key = "first"
+    assert ask(server, "a").status == 401
+    server.key = "second"
+    file.write_text(f"api_key_file = {keys}\n[model a]\n{section}max-num-seqs = 1\n")
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "already set in [model a]" in server.log(), "the refusal")
+    assert server.get("/v1/models/b").status == 200
+    file.write_text(f"api_key_file = {keys}\n[model a]\n{section}max-model-len = 256\n")
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: server.get("/v1/models/b").status == 404, "b to be missed")
+    wait_until(lambda: ask(server, "a").status == 200 and children(server)["a"] != pid,
+               "the new options of a")
+    assert card(server, "a")["max_model_len"] == 256
+
+
+def test_a_client_that_leaves_cancels_in_the_child(start, zoo):
+    server = start(DEMO, "--models-dir", zoo)
+    stream = Stream(server, {"model": "demo", "prompt": "a", "max_tokens": 8000,
+                             "ignore_eos": True})
+    next(stream.events())
+    stream.close()
+    wait_until(lambda: card(server, "demo")["running"] == 0, "the passage to end")
+    wait_until(lambda: "inferd_requests_running{model=\"demo\"} 0" in
+               server.get("/metrics?model=demo").body.decode(), "the request to be cancelled")
+
+
+def test_a_slow_client_slows_its_own_stream_alone(start, zoo):
+    """What the parent holds of an unread stream is bounded, as with one model."""
+    server = start(DEMO, "--models-dir", zoo, "--stream-buffer-bytes", "8KiB",
+                   "--slow-reader-timeout", "1s")
+    with server.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.sendall(http_post("/v1/completions", {"model": "demo", "prompt": "a", "stream": True,
+                                                  "max_tokens": 8000, "ignore_eos": True,
+                                                  "logprobs": 20}))
+        assert ask(server, "demo").status == 200
+        wait_until(lambda: card(server, "demo")["running"] == 0, "the slow stream to end",
+                   context=server.log)
+
+
+def test_keys_have_their_limits_in_the_child(start, zoo, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one alice requests_per_minute=3\ntwo bob\n")
+    keys.chmod(0o600)
+    server = start(DEMO, "--models-dir", zoo, "--api-key-file", keys, key="one")
+    answers = [ask(server, "demo") for _ in range(4)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 429]
+    assert answers[3].error["code"] == "rate_limit_exceeded"
+    assert answers[3].headers["retry-after"] and answers[0].headers["x-ratelimit-limit-requests"]
+    server.key = "two"
+    assert ask(server, "demo").status == 200
+    page = server.get("/metrics?model=demo").body.decode()
+    assert 'key="alice"' in page and 'key="bob"' in page
+    forged = server.post("/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 1},
+                         headers={"Authorization": "Bearer one",
+                                  "x-inferd-client": "0000000000000001 -"})
+    assert forged.status == 429, "only the parent says who a client is"
+
+
+def test_options_of_one_model_are_refused_by_name(inferd):
+    for flags, name in ((["--store", "/tmp/x.db"], "store"), (["--lora-modules", "a=/b"], "lora"),
+                        (["--served-model-name", "a"], "served_model_name")):
+        answer = run(inferd, "serve", DEMO, DEMO, "--port", free_port(), *flags)
+        assert answer.returncode == 78 and name in answer.stdout, answer.stdout

@@ -1,0 +1,84 @@
+/* test_named.c: the model that a body names, against the JSON reader of the whole body. */
+#include "tests/expect.h"
+
+#include "engine/base/json.h"
+#include "server/models/named.h"
+#include "tests/random.h"
+
+static named_t named;
+static inferd_error_t error;
+
+static int read_text(const char *text) {
+  error = (inferd_error_t){0};
+  return named_read(text, strlen(text), &named, &error);
+}
+
+static void expect_model(const char *text, const char *model, bool stream) {
+  ASSERT_EQ_FOR(read_text(text), 0, "%s: %s", text, error.message);
+  EXPECT_STR_EQ(named.model, model);
+  EXPECT_EQ_FOR(named.stream, stream, "%s", text);
+}
+
+Test(named, the_outermost_member_counts) {
+  expect_model("{\"model\":\"a\"}", "a", false);
+  expect_model(" {\"stream\" : true , \"model\" : \"a/b:c\" } ", "a/b:c", true);
+  expect_model("\xef\xbb\xbf{\"model\":\"a\"}", "a", false);
+  expect_model(
+      "{\"x\":{\"model\":\"b\",\"stream\":true},\"y\":[{\"model\":\"c\"}],\"model\":\"a\"}", "a",
+      false);
+  expect_model("{\"prompt\":\"\\\"model\\\":\\\"b\\\"}\",\"model\":\"a\"}", "a", false);
+  expect_model("{\"model\":\"\\u0061\\/b\"}", "a/b", false);
+  expect_model("{\"mod\\u0065l\":\"a\",\"stream\":false}", "a", false);
+  expect_model("{\"model\":\"a\",\"model\":\"b\"}", "b", false);
+}
+
+Test(named, what_is_missing_or_wrong_is_said) {
+  EXPECT_EQ(read_text("{}"), ERR_MISSING_PARAMETER);
+  EXPECT_STR_EQ(error.param, "model");
+  EXPECT_EQ(read_text("{\"model\":null}"), ERR_MISSING_PARAMETER);
+  EXPECT_EQ(read_text("{\"model\":\"\"}"), ERR_MISSING_PARAMETER);
+  EXPECT_EQ(read_text("{\"model\":7}"), ERR_INVALID_TYPE);
+  EXPECT_EQ(read_text("[]"), ERR_INVALID_JSON);
+  EXPECT_EQ(read_text(""), ERR_INVALID_JSON);
+  EXPECT_EQ(read_text("{\"model\":\"a\""), ERR_INVALID_JSON);
+  EXPECT_EQ(read_text("{\"model\":\"a"), ERR_INVALID_JSON);
+  EXPECT_EQ(read_text("{\"model\":\"a\\"), ERR_INVALID_JSON);
+  char text[400] = "{\"model\":\"";
+  for (int length = 255; length <= 257; length++) { /* 256 is the most */
+    memset(text + 10, 'x', (size_t)length);
+    strcpy(text + 10 + length, "\"}");
+    EXPECT_EQ_FOR(read_text(text), length <= 256 ? 0 : ERR_MODEL_NOT_FOUND, "%d", length);
+  }
+}
+
+/* Bytes that are drawn and bent never make it read beyond the text, and where the whole is JSON
+ * with one model in it, both readers agree. */
+Test(named, it_agrees_with_the_reader_of_the_whole) {
+  static const char *const parts[] = {"{",          "}",         "[",          "]",    ",",
+                                      ":",          "\"model\"", "\"stream\"", "true", "\"a\"",
+                                      "\"b\\\"c\"", "1",         " ",          "null", "\"x\""};
+  uint64_t random = 3;
+  int agreed = 0;
+  for (int round = 0; round < 200000; round++) {
+    char text[200] = "{\"model\":\"a\",";
+    int count = (int)(next_random(&random) % 12);
+    for (int i = 0; i < count; i++)
+      strcat(text, parts[next_random(&random) % (sizeof parts / sizeof *parts)]);
+    strcat(text, "}");
+    json_doc_t *doc = NULL;
+    size_t length = strlen(text);
+    char *exact = malloc(length); /* AddressSanitizer sees a read behind it */
+    memcpy(exact, text, length);
+    int code = named_read(exact, length, &named, &error);
+    if (json_parse(text, length, &json_limits_request, &doc, &error) == 0) {
+      const json_t *stream = json_get(json_root(doc), "stream");
+      ASSERT_EQ_FOR(code, 0, "%s", text);
+      ASSERT_STR_EQ(named.model, "a");
+      ASSERT_EQ_FOR(named.stream, stream != NULL && stream->type == JSON_TRUE, "%s", text);
+      agreed++;
+    }
+    json_free(doc);
+    free(exact);
+  }
+  EXPECT_LT(200, agreed);
+}
