@@ -46,7 +46,7 @@ INSTALLED = $(PROGRAMS:%=$(PREFIX)/bin/%) $(PLUGINS:%=$(PREFIX)/lib/inferd/%) $(
 
 # An existing configuration is never overwritten: the new one stands beside it as inferd.conf.new.
 install: all pages
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(sort $(dir $(INSTALLED)))) $(DESTDIR)$(SYSCONFDIR)/inferd
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(sort $(dir $(INSTALLED)))) $(DESTDIR)$(SYSCONFDIR)/inferd/models.d
 	$(INSTALL) -m755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
 	$(STRIP) $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%)
 	$(if $(PLUGINS),$(INSTALL) -m644 $(MPI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/inferd)
