@@ -127,6 +127,19 @@ def test_the_field_chooses_on_every_route(server):
     assert server.post("/v1/completions", b'{"model":"demo","model":"demo"}').status == 400
 
 
+def test_names_of_ollama_choose_too(server):
+    body = {"model": "demo:latest", "messages": [{"role": "user", "content": "2 plus 3?"}],
+            "options": {"temperature": 0, "num_predict": 4}}
+    parts = server.post("/api/chat", body)
+    assert parts.headers["content-type"] == "application/x-ndjson", parts
+    parts = [json.loads(line) for line in parts.body.splitlines()]
+    whole = server.post("/api/chat", {**body, "stream": False}).json
+    assert "".join(part["message"]["content"] for part in parts) == whole["message"]["content"]
+    assert parts[-1]["done"] and whole["eval_count"] == parts[-1]["eval_count"] > 0
+    unknown = server.post("/api/chat", {**body, "model": "nope:latest"})
+    assert unknown.status == 404 and "`nope:latest` does not exist" in unknown.json["error"]
+
+
 def test_answers_are_those_of_one_model_to_the_bit(server, inferd):
     """Beside a server of the demo alone: bodies, streams, errors and headers."""
     alone = Server(inferd, DEMO)
