@@ -305,10 +305,9 @@ static enum MHD_Result exchange_handle(http_exchange_t *exchange) {
   exchange->counted = true;
   http->in_flight++;
   exchange->in_handler = true;
-  if (http->server->models != NULL)
-    models_handle(public);
-  else
-  public->route->handle(public);
+  void (*handle)(exchange_t *) =
+      http->server->models != NULL ? models_handle : public->route->handle;
+  handle(public);
   exchange->in_handler = false;
   if (exchange->state == EXCHANGE_GONE) return MHD_NO;
   if (exchange->response != NULL) return queue_response(exchange);

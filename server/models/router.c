@@ -27,10 +27,25 @@ enum { TICK_MS = 250, RESUME_MS = 5, LOOK_TICKS = 8, SURVEYS_MAX = 2 };
 
 int models_retry_s(const served_t *model) {
   const models_t *models = model->models;
+  uint64_t now_ns = clock_now_ns();
   double seconds = 2;
   if (model->life != NULL)
-    seconds = (double)life_forecast_ns(models->life, model->life, clock_now_ns()) * 1e-9;
+    seconds = (double)life_forecast_ns(models->life, model->life, now_ns) * 1e-9;
+  else if (model->plan_state == PLAN_FAILED && model->plan_again_ns > now_ns)
+    seconds = (double)(model->plan_again_ns - now_ns) * 1e-9;
   return (int)MIN(MAX(ceil(seconds), 1), 600);
+}
+
+static int fail_unloadable(const served_t *model, inferd_error_t *error) {
+  return error_set(error, ERR_MODEL_LOADING, NULL, "The model `%.120s` cannot be loaded: %.300s",
+                   model->wish.names.list[0], model->reason);
+}
+
+/* A plan that could not be made is not made again for each request. */
+static int check_plan(const served_t *model, inferd_error_t *error) {
+  bool failed = model->life == NULL && model->plan_state == PLAN_FAILED;
+  if (!failed || clock_now_ns() >= model->plan_again_ns) return 0;
+  return fail_unloadable(model, error);
 }
 
 static void refuse(passage_t *passage, life_why_t why) {
@@ -45,10 +60,7 @@ static void refuse(passage_t *passage, life_why_t why) {
               model->life != NULL && model->life->state == LIFE_LOADING ? "; it is being loaded"
                                                                         : "; it waits for room");
     break;
-  case LIFE_BROKEN:
-    error_set(&error, ERR_MODEL_LOADING, NULL, "The model `%.120s` cannot be loaded: %.300s", name,
-              model->reason);
-    break;
+  case LIFE_BROKEN: fail_unloadable(model, &error); break;
   case LIFE_TOO_LARGE:
     error_set(&error, ERR_MODEL_LOADING, NULL,
               "The model `%.200s` needs more memory than models may have (--models-memory) beside "
@@ -268,6 +280,8 @@ static void pass_on(exchange_t *exchange) {
   served_t *model = code == 0 ? find(models, exchange, named.model) : NULL;
   if (code == 0 && model == NULL)
     code = models_fail_unknown(models, named.model, strlen(named.model), &error);
+  if (code == 0 && (code = check_plan(model, &error)) != 0)
+    exchange->retry_after_s = models_retry_s(model);
   if (code == 0) code = check_queue(models, exchange, &error);
   if (code == 0 && !exchange_take_body(exchange, &body))
     code = error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");

@@ -353,10 +353,11 @@ def test_a_load_that_fails_is_not_tried_for_each_request(start, zoo, tmp_path):
     file.write_text(f"[model odd]\nmodel = {model}\nload-format = dummy\n"
                     f"chat-template = {tmp_path}/none\n")
     server = start(DEMO, "--models-dir", zoo, "--config", file)
-    answers = [ask(server, "odd") for _ in range(5)]
+    answers = [ask(server, "odd") for _ in range(5)]  # the first may wait for the plan
     assert {answer.status for answer in answers} == {503}
     assert all(str(tmp_path) in answer.error["message"] for answer in answers), answers[0]
     assert server.metric("inferd_model_loads_total", model_name="odd") <= 2
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 10
     assert ask(server, "demo").status == 200
 
 
