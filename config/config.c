@@ -367,7 +367,10 @@ static config_model_t *open_section(config_t *config, char *text, int number,
     name = trim(name);
   }
   if (!right || *name == '\0' || strpbrk(name, " \t,\"") != NULL) {
-    error_set(error, ERR_CONFIGURATION, NULL, "line %d: a section is [model NAME]", number);
+    error_set(error, ERR_CONFIGURATION, NULL,
+              "line %d: a section is [model NAME], and options of the server stand before the "
+              "sections",
+              number);
     return NULL;
   }
   for (int i = 0; i < config->num_sections; i++) {

@@ -120,7 +120,7 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a key of the file": (with_text("conf", "prot = 1\n"), [*SERVE, "--config", "{here}/conf"], 78,
                           ["{here}/conf: line 1: prot is unknown; did you mean port?"]),
     "a section of the file": (with_text("conf", "[server]\n"), [*SERVE, "--config", "{here}/conf"],
-                              78, ["line 1", "key = value"]),
+                              78, ["line 1: a section is [model NAME]", "options of the server"]),
     "a folder as file": (NOTHING, [*SERVE, "--config", "{here}"], 78, ["Is a directory"]),
     "no such file": (NOTHING, [*SERVE, "--config", "{here}/conf"], 78,
                      ["{here}/conf: No such file"]),
