@@ -62,8 +62,7 @@ typedef enum route_flag {
   ROUTE_KEY_ALONE = 128, /* takes the key in x-api-key too, where Authorization is absent */
   ROUTE_MESSAGES = 256,  /* Anthropic's: errors and headers are theirs */
   ROUTE_PAGE = 512,      /* the web page: no key; absent with --web-page off */
-  ROUTE_STORE = 1024,    /* absent without --store */
-  ROUTE_MODELS = 2048    /* absent unless several models are behind the port */
+  ROUTE_STORE = 1024     /* absent without --store */
 } route_flag_t;
 
 typedef struct route {

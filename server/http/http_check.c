@@ -330,8 +330,7 @@ int check_request(http_exchange_t *exchange, const char *path, inferd_error_t *e
   const config_t *config = exchange->http->server->config;
   exchange_t *public = &exchange->public;
   const unsigned absent = (strcmp(config->web_page, "off") == 0 ? ROUTE_PAGE : 0u) |
-                          (exchange->http->server->store == NULL ? ROUTE_STORE : 0u) |
-                          (exchange->http->server->models == NULL ? ROUTE_MODELS : 0u);
+                          (exchange->http->server->store == NULL ? ROUTE_STORE : 0u);
   const route_t *route =
       route_find(public->method, path, absent, &exchange->allow, &exchange->tail);
   public->route =

@@ -137,6 +137,10 @@ static const field_table_t name_table = {name_rows, ARRAY_LEN(name_rows), NULL};
 /* Finds the model that the body names. */
 static int read_model(exchange_t *exchange, served_t **out, inferd_error_t *error) {
   models_t *models = exchange->server->models;
+  if (models == NULL)
+    return error_set(error, ERR_UNSERVED_ROUTE, NULL,
+                     "This server has one model, which stays in memory; one with several loads and "
+                     "unloads them: inferd serve MODEL MODEL.");
   name_fields_t fields = {0};
   field_limits_t limits = {.strict = exchange->server->config->strict_params};
   arena_t arena = {0};

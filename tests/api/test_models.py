@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openai
 import pytest
 
-from harness import (DEMO, Server, Stream, dummy_model, free_port, http_post, run, wait_until)
+from harness import (DEMO, ROOT, Server, Stream, dummy_model, free_port, http_post, run, wait_until)
 
 ADMIN = "admin-key-1"
 SMALL = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64,
@@ -56,6 +57,12 @@ def gone(pid):
     return text[text.rindex(")"):].split()[1] == "Z"
 
 
+def survey_of(inferd, model, *flags):
+    """What `inferd check` says, for programs."""
+    command = [str(ROOT / inferd), "check", str(model), "--json", *map(str, flags)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
 def ask(server, model, path="/v1/completions", **fields):
     body = {"model": model, "prompt": "Once upon a time", "max_tokens": 4, "temperature": 0,
             **fields}
@@ -90,7 +97,7 @@ def admin(server, route, model, key=ADMIN):
 
 # choosing
 
-def test_the_list_has_every_name_with_its_state(server):
+def test_the_list_has_every_name_with_its_state(server, inferd):
     wait_until(lambda: state(server, "demo") == "ready", "the demo model")
     wait_until(lambda: card(server, "dog")["memory"]["host"] > 0, "the plans")
     cards = {item["id"]: item for item in server.get("/v1/models").json["data"]}
@@ -99,7 +106,7 @@ def test_the_list_has_every_name_with_its_state(server):
     assert cards["demo"]["status"] == {"value": "loaded"} and cards["demo"]["reason"] is None
     assert cards["ant-latest"]["root"] == "ant" and cards["ant"]["max_model_len"] == 512
     # the plan that the headers give, and what a process takes beside it
-    survey = json.loads(run("build/inferd", "check", DEMO, "--json").stdout)
+    survey = survey_of(inferd, DEMO)
     planned = survey["weights"] + survey["workspace"] + survey["kv_cache"]
     assert cards["demo"]["memory"] == {"host": planned + (64 << 20), "device": 0}
     assert server.get("/v1/models/nope").status == 404
@@ -241,17 +248,17 @@ def test_a_new_file_appears_and_goes_without_a_restart(server, zoo):
 
 # memory
 
-def need(model, *flags):
+def need(inferd, model, *flags):
     """What the parent plans for a model with these options."""
-    plan = json.loads(run("build/inferd", "check", model, "--json", *flags).stdout)
+    plan = survey_of(inferd, model, *flags)
     return sum(plan[part] for part in ("weights", "workspace", "kv_cache", "states")) + (64 << 20)
 
 
 @pytest.fixture
-def crowded(start, zoo, slow_model, tmp_path):
+def crowded(start, inferd, zoo, slow_model, tmp_path):
     """A server with room for one that is slow, and one of the zoo beside it: (server, stream)."""
     options = ["--load-format", "dummy", "--num-blocks", 600]
-    room = need(slow_model, *options)
+    room = need(inferd, slow_model, *options)
 
     def make(more, *flags):
         file = tmp_path / "server.conf"
@@ -270,9 +277,9 @@ def crowded(start, zoo, slow_model, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def small_need(zoo):
+def small_need(inferd, zoo):
     model = re.search(r"model = (.*)", (zoo / "zoo.conf").read_text())[1]
-    return need(model, "--load-format", "dummy", "--max-num-seqs", 4,
+    return need(inferd, model, "--load-format", "dummy", "--max-num-seqs", 4,
                 "--max-num-batched-tokens", 64)
 
 
@@ -468,3 +475,10 @@ def test_options_of_one_model_are_refused_by_name(inferd):
                         (["--served-model-name", "a"], "served_model_name")):
         answer = run(inferd, "serve", DEMO, DEMO, "--port", free_port(), *flags)
         assert answer.returncode == 78 and name in answer.stdout, answer.stdout
+
+
+def test_a_server_of_one_model_says_so(start):
+    server = start(DEMO, "--admin-key", ADMIN)
+    for route in ("/v1/models/load", "/models/unload"):
+        answer = admin(server, route, "demo")
+        assert answer.status == 404 and "one model" in answer.error["message"], answer
