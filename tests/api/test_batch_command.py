@@ -25,7 +25,9 @@ def write(path, lines):
 
 def run(inferd, *arguments, model=DEMO):
     return subprocess.run([inferd, "batch", *map(str, arguments), *([model] if model else [])],
-                          capture_output=True, text=True, check=False, timeout=300)
+                          capture_output=True, text=True, check=False, timeout=300,
+                          env={name: value for name, value in os.environ.items()
+                               if not name.startswith("INFERD_")})
 
 
 def count_lines(path):

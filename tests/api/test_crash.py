@@ -43,7 +43,7 @@ def functions_of(inferd, report):
 
 
 @pytest.mark.parametrize("name,number,function,file", [
-    ("inferd", signal.SIGSEGV, "serve_run", "server/serve.c"),
+    ("inferd", signal.SIGSEGV, "serve", "server/serve.c"),
     ("engine", signal.SIGBUS, "engine_main", "engine/engine.c"),
     ("cpu-1", signal.SIGFPE, "pool__worker", "engine/cpu/threads.c"),
 ])

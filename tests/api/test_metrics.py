@@ -316,13 +316,15 @@ def test_the_reference_is_the_page(server):
     of_store = {name for name in reference
                 if name.startswith(("inferd_store_", "inferd_background_", "inferd_batch",
                                     "inferd_journal_"))}
+    of_models = {name for name in reference if name.startswith("inferd_model_")} - set(types)
+    assert len(of_models) == 6
     of_sight = {"inferd_images_total", "inferd_image_seconds_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}
     of_ranks = {name for name in reference if name.startswith(("inferd_rank", "inferd_replica"))}
     assert (set(reference) - set(types) ==
             of_swapping | of_keys | of_drafts | of_adapters | of_events | of_traces | of_tls |
-            of_floors | of_ranks | of_store | of_sight)
+            of_floors | of_ranks | of_store | of_sight | of_models)
     seen = {}
     for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
         family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)
