@@ -254,7 +254,7 @@ typedef struct building {
   size_t oldest; /* of the plans that have no commit: index of a record */
 } building_t;
 
-static bool grow(void **items, size_t *room, size_t count, size_t size) {
+bool journal_grow(void **items, size_t *room, size_t count, size_t size) {
   if (count < *room) return true;
   size_t wanted = 2 * *room + 64;
   void *more = reallocarray(*items, wanted, size);
@@ -294,8 +294,8 @@ static bool add_answer(building_t *building, uint64_t id) {
   if (params_num_sequences(params) > CHOICES_MAX) answer->lost = "it asks for too many choices";
   if (answer->num_choices > CHOICES_MAX) answer->num_choices = 1;
   answer->choices = arena_calloc(&log->arena, (size_t)answer->num_choices, sizeof *answer->choices);
-  if (answer->choices == NULL ||
-      !grow((void **)&building->live, &building->live_room, building->num_live, sizeof(void *)))
+  if (answer->choices == NULL || !journal_grow((void **)&building->live, &building->live_room,
+                                               building->num_live, sizeof(void *)))
     return false;
   building->live[building->num_live++] = answer;
   return true;

@@ -72,6 +72,8 @@ int journal_read(const char *path, journal_log_t **out, inferd_error_t *error);
 /* The same of bytes, which it owns then, also in case of an error. */
 int journal_parse(uint8_t *bytes, size_t length, journal_log_t **out, inferd_error_t *error);
 void journal_log_free(journal_log_t *log); /* NULL is allowed */
+/* Makes room behind `count` items of `size` bytes. False: no memory, and nothing has changed. */
+bool journal_grow(void **items, size_t *room, size_t count, size_t size);
 
 static inline byte_source_t journal_source(const journal_record_t *record) {
   return (byte_source_t){.at = record->bytes, .end = record->bytes + record->length};

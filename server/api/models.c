@@ -2,6 +2,7 @@
  *
  * Loop thread. Keeps no state.
  */
+#include "server/api/model_card.h"
 #include "server/completion/live.h"
 #include "server/completion/lora_table.h"
 #include "server/http/reply_json.h"
@@ -9,10 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Makes the card of the adapter `lora`; if it is NULL, the card of the model under a served name.
- */
-static cJSON *card(const server_t *server, const char *name, const lora_entry_t *lora) {
-  const engine_info_t *info = engine_info(server->engine);
+cJSON *model_card(const server_t *server, const char *name, const char *root, const char *parent,
+                  int64_t max_model_len) {
   char created_at[32] = "";
   time_t created = (time_t)server->start_time;
   struct tm parts;
@@ -28,18 +27,25 @@ static cJSON *card(const server_t *server, const char *name, const lora_entry_t 
   cJSON_AddStringToObject(object, "type", "model");
   cJSON_AddStringToObject(object, "display_name", name);
   cJSON_AddStringToObject(object, "created_at", created_at);
-  cJSON_AddStringToObject(object, "root", lora != NULL ? lora->path : model_name(server->live));
-  if (lora != NULL)
-    cJSON_AddStringToObject(object, "parent", model_name(server->live));
+  cJSON_AddStringToObject(object, "root", root);
+  if (parent != NULL)
+    cJSON_AddStringToObject(object, "parent", parent);
   else
     cJSON_AddNullToObject(object, "parent");
-  if (info != NULL) {
-    cJSON_AddNumberToObject(object, "max_model_len", info->max_model_len);
-  } else {
+  if (max_model_len > 0)
+    cJSON_AddNumberToObject(object, "max_model_len", (double)max_model_len);
+  else
     cJSON_AddNullToObject(object, "max_model_len");
-  }
   cJSON_AddItemToObject(object, "permission", cJSON_CreateArray());
   return object;
+}
+
+/* The card of the adapter `lora`; if it is NULL, of the model under a served name. */
+static cJSON *card(const server_t *server, const char *name, const lora_entry_t *lora) {
+  const engine_info_t *info = engine_info(server->engine);
+  const char *model = model_name(server->live);
+  return model_card(server, name, lora != NULL ? lora->path : model, lora != NULL ? model : NULL,
+                    info != NULL ? info->max_model_len : 0);
 }
 
 void api_models(exchange_t *exchange) {

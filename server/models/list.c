@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "server/api/model_card.h"
 #include "server/fields/params_read.h"
 #include "server/http/reply_json.h"
 #include "server/observe/log.h"
@@ -55,27 +56,8 @@ static void add_state(cJSON *object, const served_t *model) {
 
 /* The card of a model under one of its names. */
 static cJSON *card(const served_t *model, const char *name) {
-  const server_t *server = model->models->server;
-  char created_at[32] = "";
-  time_t created = (time_t)server->start_time;
-  struct tm parts;
-  if (gmtime_r(&created, &parts) != NULL)
-    strftime(created_at, sizeof created_at, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  cJSON *object = cJSON_CreateObject();
-  cJSON_AddStringToObject(object, "id", name);
-  cJSON_AddStringToObject(object, "object", "model");
-  cJSON_AddNumberToObject(object, "created", (double)server->start_time);
-  cJSON_AddStringToObject(object, "owned_by", "inferd");
-  cJSON_AddStringToObject(object, "type", "model");
-  cJSON_AddStringToObject(object, "display_name", name);
-  cJSON_AddStringToObject(object, "created_at", created_at);
-  cJSON_AddStringToObject(object, "root", model->wish.names.list[0]);
-  cJSON_AddNullToObject(object, "parent");
-  if (model->context > 0)
-    cJSON_AddNumberToObject(object, "max_model_len", (double)model->context);
-  else
-    cJSON_AddNullToObject(object, "max_model_len");
-  cJSON_AddItemToObject(object, "permission", cJSON_CreateArray());
+  cJSON *object =
+      model_card(model->models->server, name, model->wish.names.list[0], NULL, model->context);
   add_state(object, model);
   return object;
 }

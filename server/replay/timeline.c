@@ -35,20 +35,11 @@ typedef struct scan {
   bool failed;
 } scan_t;
 
-static bool grow(void **items, size_t *room, size_t count, size_t size) {
-  if (count < *room) return true;
-  size_t wanted = 2 * *room + 64;
-  void *more = reallocarray(*items, wanted, size);
-  if (more == NULL) return false;
-  *items = more;
-  *room = wanted;
-  return true;
-}
-
 static void add_span(scan_t *scan, const timeline_span_t *span) {
   timeline_t *out = scan->out;
   if (span->end_ns <= span->begin_ns || scan->failed) return;
-  scan->failed = !grow((void **)&out->spans, &out->spans_room, out->num_spans, sizeof *out->spans);
+  scan->failed =
+      !journal_grow((void **)&out->spans, &out->spans_room, out->num_spans, sizeof *out->spans);
   if (!scan->failed) out->spans[out->num_spans++] = *span;
 }
 
@@ -56,8 +47,8 @@ static size_t request_of(scan_t *scan, uint64_t id) {
   timeline_t *out = scan->out;
   for (size_t i = 0; i < scan->num_tracks; i++)
     if (scan->tracks[i].id == id) return scan->tracks[i].request;
-  scan->failed = scan->failed || !grow((void **)&out->requests, &out->requests_room,
-                                       out->num_requests, sizeof *out->requests);
+  scan->failed = scan->failed || !journal_grow((void **)&out->requests, &out->requests_room,
+                                               out->num_requests, sizeof *out->requests);
   if (scan->failed) return 0;
   out->requests[out->num_requests] =
       (timeline_request_t){id, scan->lane, journal_answer(scan->log, scan->lane, id)};
@@ -68,8 +59,8 @@ static track_t *track_of(scan_t *scan, uint64_t id, uint32_t index, uint64_t now
   for (size_t i = 0; i < scan->num_tracks; i++)
     if (scan->tracks[i].id == id && scan->tracks[i].index == index) return &scan->tracks[i];
   size_t request = request_of(scan, id);
-  scan->failed = scan->failed || !grow((void **)&scan->tracks, &scan->tracks_room, scan->num_tracks,
-                                       sizeof *scan->tracks);
+  scan->failed = scan->failed || !journal_grow((void **)&scan->tracks, &scan->tracks_room,
+                                               scan->num_tracks, sizeof *scan->tracks);
   if (scan->failed) return NULL;
   const kept_answer_t *answer = scan->out->requests[request].answer;
   uint64_t arrival_ns = answer != NULL ? answer->kept.request.arrival_ns : now_ns;
@@ -174,7 +165,7 @@ static bool take_steps(timeline_t *out, const journal_log_t *log, int32_t lane) 
     byte_source_t source = journal_source(record);
     if (record->kind == JOURNAL_BEGIN) now_ns = take_uint(&source);
     if (record->kind == JOURNAL_PLAN && journal_plan(record, &plan) && plan.num_entries > 0) {
-      if (!grow((void **)&out->steps, &out->steps_room, out->num_steps, sizeof *out->steps))
+      if (!journal_grow((void **)&out->steps, &out->steps_room, out->num_steps, sizeof *out->steps))
         return false;
       out->steps[out->num_steps++] =
           (timeline_step_t){.begin_ns = now_ns, .end_ns = now_ns, .lane = lane};
