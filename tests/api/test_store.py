@@ -347,9 +347,11 @@ def test_a_store_that_fails_hurts_what_needs_it_alone(start, tmp_path):
     kept = ask(alice)
     wait_until(lambda: server.metric("inferd_store_answers_total", result="written") == 1,
                "the first write")
+    tables = ("response", "use")  # one that is written would mend the store
     with sqlite3.connect(file) as db:
-        db.execute("CREATE TRIGGER full BEFORE INSERT ON response "
-                   "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+        for table in tables:
+            db.execute(f"CREATE TRIGGER full_{table} BEFORE INSERT ON {table} "
+                       "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
     ask(alice)
     wait_until(lambda: "disk is full" in server.log(), "the failure", 30)
     answer = server.post("/v1/responses", {"input": QUESTION, "max_output_tokens": 4})
@@ -360,7 +362,8 @@ def test_a_store_that_fails_hurts_what_needs_it_alone(start, tmp_path):
     assert answer.json["error"]["param"] == "store"
     assert alice.responses.retrieve(kept.id).id == kept.id
     with sqlite3.connect(file) as db:
-        db.execute("DROP TRIGGER full")
+        for table in tables:
+            db.execute(f"DROP TRIGGER full_{table}")
     wait_until(lambda: ask(alice).store, "the store", 60)
     assert server.log().count("answers cannot be kept") == 1
     assert server.stop() == 0, server.log()
