@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
+#include "engine/base/hash.h"
 #include "engine/base/json.h"
 #include "engine/base/util.h"
 #include "server/models/named.h"
@@ -228,29 +229,55 @@ int models_fail_unknown(const models_t *models, const char *name, size_t length,
                    known[0] != '\0' ? known : "none yet");
 }
 
+static bool waits(const passage_t *passage) {
+  return !passage->began && !passage->ended && passage->exchange != NULL;
+}
+
+/* How many requests of a client wait. */
+typedef struct tally_of_source {
+  uint64_t source;
+  int64_t count; /* 0 = the place is free */
+} tally_of_source_t;
+
+/* The newest request of the client that has most in the queue, if that is more than `own` and one;
+ * else NULL. One pass over the requests: a client may ask as often as it likes while it is full. */
+static passage_t *find_most(const models_t *models, int64_t waiting, int64_t own, int64_t *count) {
+  size_t places = 1;
+  while (places < 2 * (size_t)waiting) places *= 2;
+  tally_of_source_t *all = calloc(places, sizeof *all), *most = NULL;
+  if (all == NULL) return NULL;
+  for (const passage_t *p = models->passages; p != NULL; p = p->next) {
+    if (!waits(p)) continue;
+    size_t at = hash_mix(p->exchange->source) & (places - 1);
+    while (all[at].count > 0 && all[at].source != p->exchange->source) at = (at + 1) & (places - 1);
+    all[at].source = p->exchange->source;
+    all[at].count++;
+    if (most == NULL || all[at].count > most->count) most = &all[at];
+  }
+  passage_t *found = NULL;
+  if (most != NULL && most->count > own + 1) {
+    *count = most->count;
+    found = models->passages; /* the newest come first */
+    while (!waits(found) || found->exchange->source != most->source) found = found->next;
+  }
+  free(all);
+  return found;
+}
+
 /* A queue that is full makes room for a client that has less in it. */
 static int check_queue(models_t *models, const exchange_t *exchange, inferd_error_t *error) {
   int64_t limit = models->server->config->max_queue_requests, waiting = 0, own = 0;
   for (const passage_t *p = models->passages; p != NULL; p = p->next) {
-    if (p->began || p->ended || p->exchange == NULL) continue;
+    if (!waits(p)) continue;
     waiting++;
     own += p->exchange->source == exchange->source;
   }
   if (waiting < limit) return 0;
-  passage_t *most = NULL;
-  int64_t most_count = own;
-  for (passage_t *p = models->passages; p != NULL; p = p->next) { /* the newest come first */
-    if (p->began || p->ended || p->exchange == NULL) continue;
-    int64_t count = 0;
-    for (const passage_t *q = models->passages; q != NULL; q = q->next)
-      count += !q->began && !q->ended && q->exchange != NULL &&
-               q->exchange->source == p->exchange->source;
-    if (count > most_count + 1) most = p, most_count = count - 1;
-  }
+  passage_t *most = find_most(models, waiting, own, &own);
   error_set(error, ERR_QUEUE_FULL, NULL,
             "%lld requests wait for models, of which %lld are of this client; see "
             "--max-queue-requests.",
-            (long long)waiting, (long long)(most != NULL ? most_count + 1 : own));
+            (long long)waiting, (long long)own);
   if (most == NULL) return ERR_QUEUE_FULL;
   passage_refuse(most, error);
   return 0;

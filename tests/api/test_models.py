@@ -260,12 +260,12 @@ def crowded(start, inferd, zoo, slow_model, tmp_path):
     options = ["--load-format", "dummy", "--num-blocks", 600]
     room = need(inferd, slow_model, *options)
 
-    def make(more, *flags):
+    def make(more, *flags, **others):
         file = tmp_path / "server.conf"
         file.write_text(f"[model slow]\nmodel = {slow_model}\nload-format = dummy\n"
                         "num-blocks = 600\npreload = true\n")
         server = start(None, "--models-dir", zoo, "--config", file, *flags,
-                       "--models-memory", room + int(more))
+                       "--models-memory", room + int(more), **others)
         wait_until(lambda: state(server, "slow") == "ready", "the slow model", context=server.log)
         stream = Stream(server, {"model": "slow", "prompt": "a", "max_tokens": 8000,
                                  "ignore_eos": True})
@@ -325,6 +325,30 @@ def test_a_request_waits_within_its_limit(crowded, small_need):
     assert b'"model_loading"' in received and b"data: [DONE]" in received
     busy.close()
     wait_until(lambda: ask(server, "ant").status == 200, "room, once the client has left")
+
+
+def test_a_full_queue_makes_room_for_who_has_less(crowded, small_need, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one alice\ntwo bob\n")
+    keys.chmod(0o600)
+    server, busy = crowded(small_need // 2, "--max-queue-requests", 2, "--api-key-file", keys,
+                           key="one")
+    wait_until(lambda: card(server, "ant")["memory"]["host"] > 0, "the plan")
+    with ThreadPoolExecutor() as pool:
+        alice = []
+        for count in (1, 2):
+            alice.append(pool.submit(ask, server, "ant"))
+            wait_until(lambda: card(server, "ant")["waiting"] == count, "it to wait")
+        bob = pool.submit(server.post, "/v1/completions",
+                          {"model": "ant", "prompt": "a", "max_tokens": 1},
+                          headers={"Authorization": "Bearer two"})
+        gone_first = alice[1].result()
+        assert gone_first.status == 429, "the newest of the client that has most"
+        assert "2 requests wait for models, of which 2 are" in gone_first.error["message"]
+        third = ask(server, "ant")
+        assert third.status == 429 and "of which 1 are" in third.error["message"]
+        busy.close()
+        assert [alice[0].result().status, bob.result().status] == [200, 200]
 
 
 # what happens to processes
