@@ -5,6 +5,7 @@
  */
 #include "server/models/models_internal.h"
 
+#include "config/parse.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/model/source/listing.h"
@@ -81,23 +82,6 @@ static bool list_into(words_t *out, const char *value, bool before_equals) {
   return true;
 }
 
-static bool is_true(const char *value) {
-  return strchr("tTyY1", value[0]) != NULL || strcasecmp(value, "on") == 0;
-}
-
-static double seconds_of(const char *value) {
-  static const struct {
-    const char *unit;
-    double seconds;
-  } units[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-  char *end;
-  double number = strtod(value, &end);
-  for (size_t i = 0; i < ARRAY_LEN(units); i++) {
-    if (strcmp(end, units[i].unit) == 0) return number * units[i].seconds;
-  }
-  return number;
-}
-
 /* Takes a line "key=value" of a section, which config.c has checked. */
 static bool take_line(model_wish_t *wish, const char *line) {
   const char *value = strchr(line, '=') + 1;
@@ -105,9 +89,9 @@ static bool take_line(model_wish_t *wish, const char *line) {
   char key[64], setting[4200];
   snprintf(key, sizeof key, "%.*s", (int)length, line);
   if (strcmp(key, "aliases") == 0) return list_into(&wish->names, value, false);
-  if (strcmp(key, "pin") == 0) return wish->pin = is_true(value), true;
-  if (strcmp(key, "preload") == 0) return wish->preload = is_true(value), true;
-  if (strcmp(key, "idle_unload") == 0) return wish->idle_s = seconds_of(value), true;
+  if (strcmp(key, "pin") == 0) return parse_bool(value, &wish->pin);
+  if (strcmp(key, "preload") == 0) return parse_bool(value, &wish->preload);
+  if (strcmp(key, "idle_unload") == 0) return parse_duration(value, &wish->idle_s);
   if (strcmp(key, "priority") == 0) return wish->priority = (int32_t)atoi(value), true;
   if (strcmp(key, "model") == 0) {
     free(wish->what);
