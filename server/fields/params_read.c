@@ -81,13 +81,9 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
   return 0;
 }
 
-int read_stop(reader_t *reader, const field_t *field, const json_t *value) {
-  params_t *params = out_of(reader);
-  if (value->type == JSON_STRING) {
-    params->stop[0] = (span_t){value->text, value->length};
-    params->num_stop = 1;
+int check_stop(reader_t *reader, const field_t *field, const json_t *value) {
+  if (value->type == JSON_STRING)
     return field_string(reader, field->name, value, 1, STOP_STRING_BYTES_MAX);
-  }
   if (value->type != JSON_ARRAY) {
     return field_fail_type(reader, field->name, "a string or an array of strings", value);
   }
@@ -98,6 +94,20 @@ int read_stop(reader_t *reader, const field_t *field, const json_t *value) {
   JSON_EACH(element, value) {
     int code = field_string(reader, field->name, element, 1, STOP_STRING_BYTES_MAX);
     if (code != 0) return code;
+  }
+  return 0;
+}
+
+int read_stop(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  int code = check_stop(reader, field, value);
+  if (code != 0) return code;
+  if (value->type == JSON_STRING) {
+    params->stop[0] = (span_t){value->text, value->length};
+    params->num_stop = 1;
+    return 0;
+  }
+  JSON_EACH(element, value) {
     params->stop[params->num_stop++] = (span_t){element->text, element->length};
   }
   return 0;

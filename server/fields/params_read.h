@@ -42,6 +42,7 @@
 int read_prompt(reader_t *reader, const field_t *field, const json_t *value);
 int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value);
 int read_stop(reader_t *reader, const field_t *field, const json_t *value);
+int check_stop(reader_t *reader, const field_t *field, const json_t *value); /* takes nothing */
 int read_stream_options(reader_t *reader, const field_t *field, const json_t *value);
 int read_seed(reader_t *reader, const field_t *field, const json_t *value);
 int read_truncation_side(reader_t *reader, const field_t *field, const json_t *value);

@@ -19,24 +19,6 @@ typedef struct options {
   bool keeps_newlines; /* penalize_newline is false */
 } options_t;
 
-static int read_ollama_stop(reader_t *reader, const field_t *field, const json_t *value) {
-  if (value->type == JSON_STRING) {
-    return field_string(reader, field->name, value, 1, STOP_STRING_BYTES_MAX);
-  }
-  if (value->type != JSON_ARRAY) {
-    return field_fail_type(reader, field->name, "a string or an array of strings", value);
-  }
-  if (value->count > STOP_STRINGS_MAX) {
-    return error_set(reader->error, ERR_INVALID_VALUE, field->name,
-                     "Invalid 'stop': at most %d strings are allowed.", STOP_STRINGS_MAX);
-  }
-  JSON_EACH(string, value) {
-    int code = field_string(reader, field->name, string, 1, STOP_STRING_BYTES_MAX);
-    if (code != 0) return code;
-  }
-  return 0;
-}
-
 static int read_penalize_newline(reader_t *reader, const field_t *field, const json_t *value) {
   bool counts;
   if (!json_bool(value, &counts)) return field_fail_type(reader, field->name, "a boolean", value);
