@@ -160,7 +160,7 @@ void life_ask(life_t *life, life_model_t *model, life_request_t *request, uint64
       .model = model, .previous = model->last, .asked_ns = now_ns, .until_ns = until_ns};
   *(model->last != NULL ? &model->last->next : &model->first) = request;
   model->last = request;
-  model->num_waiting++;
+  model->late_ns = model->num_waiting++ == 0 ? until_ns : MIN(model->late_ns, until_ns);
 }
 
 void life_leave(life_t *life, life_request_t *request, uint64_t now_ns) {
@@ -238,6 +238,22 @@ static bool in_pause(const life_model_t *model, uint64_t now_ns) {
   return model->state == LIFE_FAILED && now_ns < model->retry_ns;
 }
 
+/* Walks over what waits only when one of them may be late: every arrival leads here. */
+static bool next_late(life_model_t *model, uint64_t now_ns, life_action_t *out) {
+  if (now_ns < model->late_ns) return false;
+  uint64_t late_ns = UINT64_MAX;
+  for (life_request_t *request = model->first; request != NULL; request = request->next) {
+    if (now_ns < request->until_ns) {
+      late_ns = MIN(late_ns, request->until_ns);
+      continue;
+    }
+    take_out(out, LIFE_REFUSE, request, LIFE_LATE);
+    return true;
+  }
+  model->late_ns = late_ns;
+  return false;
+}
+
 static bool next_of_requests(life_t *life, life_model_t *model, uint64_t now_ns,
                              life_action_t *out) {
   life_request_t *first = model->first;
@@ -257,12 +273,7 @@ static bool next_of_requests(life_t *life, life_model_t *model, uint64_t now_ns,
     take_out(out, LIFE_REFUSE, first, LIFE_TOO_LARGE);
     return true;
   }
-  for (life_request_t *request = first; request != NULL; request = request->next) {
-    if (now_ns < request->until_ns) continue;
-    take_out(out, LIFE_REFUSE, request, LIFE_LATE);
-    return true;
-  }
-  return false;
+  return next_late(model, now_ns, out);
 }
 
 /* ---- decisions about memory ---- */
@@ -445,18 +456,18 @@ uint64_t life_due_ns(const life_t *life, uint64_t now_ns) {
   uint64_t due = UINT64_MAX;
   for (int32_t i = 0; i < life->count; i++) {
     const life_model_t *model = life->models[i];
-    uint64_t times[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    uint64_t times[5] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     if (model->state == LIFE_FAILED && (model->first != NULL || model->wish != LIFE_NO_WISH))
       times[0] = model->retry_ns;
     if (is_idle(model)) times[1] = turn_end_ns(life, model);
     if (is_idle(model) && model->plan.idle_ns > 0 && !model->plan.pinned)
       times[2] = model->used_ns + model->plan.idle_ns;
-    if (model->first != NULL) times[3] = model->first->asked_ns + life->limits.age_ns;
+    if (model->first != NULL) {
+      times[3] = model->first->asked_ns + life->limits.age_ns;
+      times[4] = model->late_ns;
+    }
     for (size_t t = 0; t < ARRAY_LEN(times); t++) {
       if (times[t] > now_ns) due = MIN(due, times[t]);
-    }
-    for (const life_request_t *r = model->first; r != NULL; r = r->next) {
-      if (r->until_ns > now_ns) due = MIN(due, r->until_ns);
     }
   }
   return due;

@@ -4,6 +4,7 @@
 
 #include "engine/base/buffer.h"
 #include "server/models/lifecycle.h"
+#include "server/models/lobby.h"
 #include "server/models/models.h"
 
 enum {
@@ -86,6 +87,7 @@ struct model {
 struct models {
   server_t *server;
   life_t *life;
+  lobby_t *lobby; /* passages that wait, by client */
   served_t *first;
   int count, last_number, surveys;
   char dir[80]; /* of the sockets */
@@ -125,9 +127,10 @@ void models_list(exchange_t *exchange); /* /v1/models, and one of them */
 
 /* passage.c */
 struct passage {
-  life_request_t life;        /* first */
-  passage_t *next, *previous; /* of all */
-  passage_t *early;           /* of those that wait for the plan of the model */
+  life_request_t life;            /* first */
+  guest_t guest;                  /* inside while it waits */
+  passage_t *next, *previous;     /* of all */
+  passage_t *early, **early_link; /* of those that wait for the plan of the model */
   served_t *model;
   exchange_t *exchange; /* NULL: its client has left */
   held_t body;

@@ -70,9 +70,8 @@ static void on_pipe_closed(uv_handle_t *handle) {
 
 static void leave_early(passage_t *passage) {
   if (!passage->is_early) return;
-  passage_t **link = &passage->model->early;
-  while (*link != passage) link = &(*link)->early;
-  *link = passage->early;
+  *passage->early_link = passage->early;
+  if (passage->early != NULL) passage->early->early_link = passage->early_link;
   passage->is_early = false;
 }
 
@@ -82,6 +81,7 @@ static void end(passage_t *passage) {
   if (passage->ended) return;
   passage->ended = true;
   leave_early(passage);
+  lobby_leave(models->lobby, &passage->guest);
   life_leave(models->life, &passage->life, clock_now_ns());
   if (passage->open_handles > 0)
     uv_close((uv_handle_t *)&passage->pipe, on_pipe_closed);
@@ -433,6 +433,7 @@ static void on_connected(uv_connect_t *connect, int status) {
 void passage_begin(passage_t *passage) {
   models_t *models = passage->model->models;
   passage->began = true;
+  lobby_leave(models->lobby, &passage->guest);
   uv_pipe_init(models->server->loop, &passage->pipe, 0);
   passage->open_handles = 1;
   passage->pipe.data = passage->connect.data = passage;
@@ -456,8 +457,9 @@ void passage_tick(passage_t *passage, uint64_t now_ns) {
 void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream) {
   models_t *models = model->models;
   passage_t *passage = calloc(1, sizeof *passage);
-  if (passage == NULL) {
+  if (passage == NULL || !lobby_enter(models->lobby, &passage->guest, exchange->source)) {
     inferd_error_t error;
+    free(passage);
     held_free(&body);
     error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
     exchange_error(exchange, &error);
@@ -473,7 +475,9 @@ void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream
       .until_ns = now_ns + (uint64_t)(models->server->config->models_wait * 1e9),
       .wants_stream = stream,
       .next = models->passages,
+      .guest = passage->guest,
   };
+  passage->guest.owner = passage;
   passage->answer.state = ANSWER_HEAD;
   passage->body.charge = charge_move(&body.charge);
   if (passage->next != NULL) passage->next->previous = passage;
@@ -490,6 +494,8 @@ void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream
   } else {
     passage->is_early = true;
     passage->early = model->early;
+    passage->early_link = &model->early;
+    if (passage->early != NULL) passage->early->early_link = &passage->early;
     model->early = passage;
   }
 }

@@ -7,7 +7,6 @@
 
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
-#include "engine/base/hash.h"
 #include "engine/base/json.h"
 #include "engine/base/util.h"
 #include "server/models/named.h"
@@ -104,11 +103,12 @@ static void forget(models_t *models) {
     const life_model_t *life = model->life;
     bool free = life == NULL || ((life->state == LIFE_UNLOADED || life->state == LIFE_FAILED) &&
                                  life->num_waiting + life->num_running == 0);
+    if (model->listed || !free) continue;
     bool used =
         model->early != NULL || model->plan_state == PLAN_RUNS || model->child.open_handles > 0;
     for (const passage_t *p = models->passages; p != NULL && !used; p = p->next)
       used = p->model == model;
-    if (!model->listed && free && !used) model_forget(model);
+    if (!used) model_forget(model);
   }
 }
 
@@ -167,6 +167,7 @@ void models_planned(served_t *model) {
     next = early->early;
     if (model->plan_state == PLAN_DONE) {
       model->early = next;
+      if (next != NULL) next->early_link = &model->early;
       early->is_early = false;
       life_ask(models->life, model->life, &early->life, now_ns, early->until_ns);
     } else {
@@ -229,55 +230,18 @@ int models_fail_unknown(const models_t *models, const char *name, size_t length,
                    known[0] != '\0' ? known : "none yet");
 }
 
-static bool waits(const passage_t *passage) {
-  return !passage->began && !passage->ended && passage->exchange != NULL;
-}
-
-/* How many requests of a client wait. */
-typedef struct tally_of_source {
-  uint64_t source;
-  int64_t count; /* 0 = the place is free */
-} tally_of_source_t;
-
-/* The newest request of the client that has most in the queue, if that is more than `own` and one;
- * else NULL. One pass over the requests: a client may ask as often as it likes while it is full. */
-static passage_t *find_most(const models_t *models, int64_t waiting, int64_t own, int64_t *count) {
-  size_t places = 1;
-  while (places < 2 * (size_t)waiting) places *= 2;
-  tally_of_source_t *all = calloc(places, sizeof *all), *most = NULL;
-  if (all == NULL) return NULL;
-  for (const passage_t *p = models->passages; p != NULL; p = p->next) {
-    if (!waits(p)) continue;
-    size_t at = hash_mix(p->exchange->source) & (places - 1);
-    while (all[at].count > 0 && all[at].source != p->exchange->source) at = (at + 1) & (places - 1);
-    all[at].source = p->exchange->source;
-    all[at].count++;
-    if (most == NULL || all[at].count > most->count) most = &all[at];
-  }
-  passage_t *found = NULL;
-  if (most != NULL && most->count > own + 1) {
-    *count = most->count;
-    found = models->passages; /* the newest come first */
-    while (!waits(found) || found->exchange->source != most->source) found = found->next;
-  }
-  free(all);
-  return found;
-}
-
-/* A queue that is full makes room for a client that has less in it. */
+/* A queue that is full makes room for a client that has less in it: the newest request goes of the
+ * client that has most. */
 static int check_queue(models_t *models, const exchange_t *exchange, inferd_error_t *error) {
-  int64_t limit = models->server->config->max_queue_requests, waiting = 0, own = 0;
-  for (const passage_t *p = models->passages; p != NULL; p = p->next) {
-    if (!waits(p)) continue;
-    waiting++;
-    own += p->exchange->source == exchange->source;
-  }
-  if (waiting < limit) return 0;
-  passage_t *most = find_most(models, waiting, own, &own);
+  int64_t waiting = lobby_count(models->lobby), count;
+  int64_t own = lobby_count_of(models->lobby, exchange->source);
+  if (waiting < models->server->config->max_queue_requests) return 0;
+  guest_t *newest = lobby_newest_of_most(models->lobby, &count);
+  passage_t *most = count > own + 1 ? newest->owner : NULL;
   error_set(error, ERR_QUEUE_FULL, NULL,
             "%lld requests wait for models, of which %lld are of this client; see "
             "--max-queue-requests.",
-            (long long)waiting, (long long)own);
+            (long long)waiting, (long long)(most != NULL ? count : own));
   if (most == NULL) return ERR_QUEUE_FULL;
   passage_refuse(most, error);
   return 0;
@@ -403,11 +367,13 @@ int models_new(server_t *server, inferd_error_t *error) {
   limits.bytes[LIFE_HOST] = config->models_memory;
   models->limit_known[LIFE_HOST] = config->models_memory > 0;
   models->life = life_new(&limits);
+  models->lobby = lobby_new();
   uv_timer_init(server->loop, &models->due);
   uv_timer_init(server->loop, &models->tick);
   models->open_handles = 2;
   models->due.data = models->tick.data = models;
-  if (models->life == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
+  if (models->life == NULL || models->lobby == NULL)
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
   int code = make_dir(models, error);
   if (code == 0) code = models_read(models, config, error);
   if (code != 0) return code;
@@ -457,6 +423,7 @@ void models_free(models_t *models) {
     model_forget(model);
   }
   life_free(models->life);
+  lobby_free(models->lobby);
   if (models->dir_made) rmdir(models->dir);
   free(models);
 }
