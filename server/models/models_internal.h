@@ -3,6 +3,7 @@
 #define INFERD_SERVER_MODELS_MODELS_INTERNAL_H
 
 #include "engine/base/buffer.h"
+#include "server/models/directory.h"
 #include "server/models/lifecycle.h"
 #include "server/models/lobby.h"
 #include "server/models/models.h"
@@ -94,6 +95,10 @@ struct models {
   bool dir_made;
   bool limit_known[LIFE_PLACES];
   uv_timer_t due, tick;
+  directory_t directory; /* of --models-dir, as read last */
+  look_t *look;          /* that runs; NULL = none */
+  uv_async_t looked;
+  bool words_checked; /* the words of the command line mean models */
   int open_handles;
   bool pumping, again, stopping;
   passage_t *passages; /* all */

@@ -181,14 +181,21 @@ void models_planned(served_t *model) {
 /* ---- time ---- */
 
 static void look_at_directory(models_t *models) {
-  static char last[ERROR_MESSAGE_MAX];
+  const char *path = models->server->config->models_dir;
+  if (path[0] != '\0' && models->look == NULL) models->look = look_start(path, &models->looked);
+}
+
+/* A look has ended. */
+static void on_looked(uv_async_t *bell) {
+  models_t *models = bell->data;
+  uint64_t hash = models->directory.hash;
   inferd_error_t error = {0};
-  const config_t *config = models->server->config;
-  if (config->models_dir[0] == '\0') return;
-  if (models_read(models, config, &error) == 0) error.message[0] = '\0';
-  if (error.message[0] != '\0' && strcmp(last, error.message) != 0)
+  if (models->look == NULL || !look_take(models->look, &models->directory)) return;
+  models->look = NULL;
+  if (models->directory.hash == hash) return;
+  if (models_read(models, models->server->config, &error) != 0)
     log_line(LOG_ERROR, "models", "%s", error.message);
-  snprintf(last, sizeof last, "%s", error.message);
+  models_pump(models);
 }
 
 static void on_tick(uv_timer_t *timer) {
@@ -370,11 +377,13 @@ int models_new(server_t *server, inferd_error_t *error) {
   models->lobby = lobby_new();
   uv_timer_init(server->loop, &models->due);
   uv_timer_init(server->loop, &models->tick);
-  models->open_handles = 2;
-  models->due.data = models->tick.data = models;
+  uv_async_init(server->loop, &models->looked, on_looked);
+  models->open_handles = 3;
+  models->due.data = models->tick.data = models->looked.data = models;
   if (models->life == NULL || models->lobby == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
   int code = make_dir(models, error);
+  if (config->models_dir[0] != '\0') directory_read(config->models_dir, &models->directory);
   if (code == 0) code = models_read(models, config, error);
   if (code != 0) return code;
   uv_timer_start(&models->tick, on_tick, 0, 0);
@@ -386,6 +395,7 @@ void models_reload(models_t *models, const config_t *fresh) {
   if (models_read(models, fresh, &error) != 0)
     log_line(LOG_ERROR, "reload-rejected", "%s", error.message);
   models_signal(models, SIGHUP);
+  look_at_directory(models);
   models_pump(models);
 }
 
@@ -397,7 +407,7 @@ void models_signal(models_t *models, int number) {
 
 /* ---- the end ---- */
 
-static void on_timer_closed(uv_handle_t *handle) {
+static void on_handle_closed(uv_handle_t *handle) {
   models_t *models = handle->data;
   models->open_handles--;
   tell_if_ended(models);
@@ -411,8 +421,11 @@ void models_stop(models_t *models, void (*done)(void *context), void *context) {
     child_stop(model);
     if (model->plan_state == PLAN_RUNS) uv_process_kill(&model->survey.process, SIGKILL);
   }
-  uv_close((uv_handle_t *)&models->due, on_timer_closed);
-  uv_close((uv_handle_t *)&models->tick, on_timer_closed);
+  if (models->look != NULL) look_leave(models->look);
+  models->look = NULL;
+  uv_close((uv_handle_t *)&models->looked, on_handle_closed);
+  uv_close((uv_handle_t *)&models->due, on_handle_closed);
+  uv_close((uv_handle_t *)&models->tick, on_handle_closed);
 }
 
 void models_free(models_t *models) {
@@ -424,6 +437,7 @@ void models_free(models_t *models) {
   }
   life_free(models->life);
   lobby_free(models->lobby);
+  directory_free(&models->directory);
   if (models->dir_made) rmdir(models->dir);
   free(models);
 }

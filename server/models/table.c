@@ -1,23 +1,20 @@
 /* table.c: which models there are: words of the command line, sections of files, a directory.
  *
- * Loop thread. The table is read at start, after SIGHUP, and every few seconds where there is a
- * directory. A model that is not listed any more ends what it runs, and is forgotten.
+ * Loop thread. The table is made at start, after SIGHUP, and when something has changed in the
+ * directory, which directory.c looks at. Nothing here reads a file, but for the first time. A model
+ * that is not listed any more ends what it runs, and is forgotten.
  */
 #include "server/models/models_internal.h"
 
 #include "config/parse.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
-#include "engine/model/source/listing.h"
 #include "engine/model/source/locate.h"
 #include "server/observe/log.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- words ---- */
 
@@ -236,76 +233,29 @@ static int list_word(models_t *models, const config_t *config, const char *what,
   return code;
 }
 
-/* A word that means no model is most often a slip of the hand. */
-static int check_word(const config_t *config, const char *what, inferd_error_t *error) {
+/* A word that means no model is most often a slip of the hand. Only the start looks at the disk. */
+static int check_word(const models_t *models, const config_t *config, const char *what,
+                      inferd_error_t *error) {
   located_t found;
+  if (models->words_checked) return 0;
   if (config->pull && model_is_hub_name(what)) return 0;
   return model_locate(what, &found, error);
 }
 
-/* ---- the directory ---- */
-
-static bool has_model(const char *path) {
-  char file[4096 + 16];
-  struct stat info;
-  snprintf(file, sizeof file, "%s/config.json", path);
-  if (stat(file, &info) == 0) return true;
-  DIR *directory = opendir(path);
-  if (directory == NULL) return false;
-  bool found = false;
-  for (struct dirent *entry; !found && (entry = readdir(directory)) != NULL;)
-    found = entry->d_name[0] != '.' && gguf_is_model(entry->d_name);
-  closedir(directory);
-  return found;
-}
-
-static bool ends_in(const char *text, const char *end) {
-  size_t length = strlen(text), size = strlen(end);
-  return length > size && strcmp(text + length - size, end) == 0;
-}
-
-/* One name in the directory. What is wrong in a file there is logged, and hides no other model. */
-static int list_entry(models_t *models, const config_t *config, const char *name,
-                      inferd_error_t *error) {
-  char path[4096];
-  struct stat info;
-  int n = snprintf(path, sizeof path, "%s/%s", config->models_dir, name);
-  if (n >= (int)sizeof path || stat(path, &info) != 0) return 0;
-  if (S_ISREG(info.st_mode) && ends_in(name, ".conf")) {
-    config_t with = {0};
-    int code = config_load_sections(&with, path, error);
-    if (code == 0) code = list_sections(models, config, &with, error);
-    config_free(&with);
-    return code;
-  }
-  bool is_file = S_ISREG(info.st_mode) && gguf_is_model(name);
-  if (is_file || (S_ISDIR(info.st_mode) && has_model(path)))
-    return list_word(models, config, path, false, error);
-  return 0;
-}
-
-static int compare_names(const void *left, const void *right) {
-  return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
+/* What was found in the directory. What is wrong in a file there hides no other model. */
 static int list_directory(models_t *models, const config_t *config, inferd_error_t *error) {
-  words_t names = {0};
-  DIR *directory = opendir(config->models_dir);
-  if (directory == NULL) return error_system(error, config->models_dir, errno);
-  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-    if (entry->d_name[0] != '.' && !words_add(&names, entry->d_name)) break;
-  }
-  closedir(directory);
-  if (names.count > 0) qsort(names.list, (size_t)names.count, sizeof *names.list, compare_names);
-  int first = 0;
-  inferd_error_t found;
-  for (int i = 0; i < names.count; i++) {
-    int code = list_entry(models, config, names.list[i], &found);
+  const directory_t *directory = &models->directory;
+  int first = directory->code;
+  if (first != 0) *error = directory->error;
+  for (int i = 0; i < directory->count; i++) {
+    const found_t *found = &directory->list[i];
+    inferd_error_t own;
+    int code = found->sections != NULL ? list_sections(models, config, found->sections, &own)
+                                       : list_word(models, config, found->path, false, &own);
     if (code == 0 || first != 0) continue;
     first = code;
-    *error = found;
+    *error = own;
   }
-  words_free(&names);
   return first;
 }
 
@@ -317,15 +267,16 @@ int models_read(models_t *models, const config_t *config, inferd_error_t *error)
     model->listed = false;
   }
   int code = 0;
-  if (config->model[0] != '\0') code = check_word(config, config->model, error);
+  if (config->model[0] != '\0') code = check_word(models, config, config->model, error);
   if (config->model[0] != '\0' && code == 0)
     code = list_word(models, config, config->model, true, error);
   for (int i = 0; i < config->models.count && code == 0; i++) {
-    code = check_word(config, config->models.items[i], error);
+    code = check_word(models, config, config->models.items[i], error);
     if (code == 0) code = list_word(models, config, config->models.items[i], true, error);
   }
   if (code == 0) code = list_sections(models, config, config, error);
   if (code == 0 && config->models_dir[0] != '\0') code = list_directory(models, config, error);
+  models->words_checked |= code == 0;
   for (served_t *model = models->first; model != NULL; model = model->next) {
     if (code != 0) model->listed |= model->was_listed; /* an error takes none away */
     if (model->listed || model->life == NULL) continue;

@@ -2,6 +2,7 @@
 
 The children of a server are found by their parent in /proc; nothing here waits for a fixed time."""
 
+import fcntl
 import json
 import os
 import re
@@ -244,6 +245,30 @@ def test_a_new_file_appears_and_goes_without_a_restart(server, zoo):
     assert "config.json" in card(server, "broken")["reason"]
     (zoo / "broken" / "config.json").unlink()
     wait_until(lambda: server.get("/v1/models/broken").status == 404, "it to go")
+
+
+def test_a_disk_that_hangs_holds_nobody_up(start, zoo, tmp_path):
+    """A lease makes whoever opens the file wait, for 45 s or until it is given back."""
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # how the kernel asks for it back
+    directory = tmp_path / "models"
+    directory.mkdir()
+    text = (zoo / "zoo.conf").read_text().split("[model bee]")[0]
+    (directory / "a.conf").write_text(text)
+    server = start(None, "--models-dir", directory)
+    assert ask(server, "ant").status == 200
+    file = directory / "b.conf"
+    (tmp_path / "b.conf").write_text(text.replace("ant", "eel"))
+    descriptor = os.open(tmp_path / "b.conf", os.O_RDWR)
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    (tmp_path / "b.conf").rename(file)
+    wait_until(lambda: fcntl.fcntl(descriptor, fcntl.F_GETLEASE) != fcntl.F_WRLCK,
+               "the server to open it")
+    for _ in range(20):  # a lease that the kernel has taken away would show the file
+        assert ask(server, "ant").status == 200 and server.get("/livez").status == 200
+    assert server.get("/v1/models/eel").status == 404, "it was not waited for"
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    os.close(descriptor)
+    wait_until(lambda: server.get("/v1/models/eel").status == 200, "the file", context=server.log)
 
 
 # memory

@@ -1,0 +1,42 @@
+/* directory.h: what lies in the directory of --models-dir.
+ *
+ * directory_read runs on any thread: a disk of the network may hang for minutes, and the loop
+ * thread must not. A look is a thread of its own, which nobody waits for, not even the end of the
+ * process.
+ */
+#ifndef INFERD_SERVER_MODELS_DIRECTORY_H
+#define INFERD_SERVER_MODELS_DIRECTORY_H
+
+#include "engine/base/util.h" /* before uv.h, which brings another MIN */
+
+#include "config/config.h"
+
+#include <uv.h>
+
+typedef struct found {
+  char *path;         /* of a model; or of a file with sections */
+  config_t *sections; /* NULL: a model */
+} found_t;
+
+typedef struct directory {
+  found_t *list; /* by name */
+  int count;
+  int code; /* 0, or the first thing that is wrong */
+  inferd_error_t error;
+  uint64_t hash; /* of all of the above */
+} directory_t;
+
+void directory_read(const char *path, directory_t *out);
+void directory_free(directory_t *directory);
+
+typedef struct look look_t;
+
+/* Begins to read `path` on a thread, which rings when it is done. Returns NULL if that is not
+ * possible now. */
+look_t *look_start(const char *path, uv_async_t *bell);
+/* Once it is done: puts what was found in the place of *out, frees the look, returns true. */
+bool look_take(look_t *look, directory_t *out);
+/* Gives up a look, which may stand still for ever: it rings no more. */
+void look_leave(look_t *look);
+
+#endif
