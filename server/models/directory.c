@@ -137,7 +137,7 @@ void directory_free(directory_t *directory) {
 
 /* ---- a look ---- */
 
-struct look {
+struct disk_look {
   uv_async_t *bell;
   pthread_mutex_t lock; /* of the next two */
   bool left, read;      /* left: nobody wants it any more; read: `found` is there */
@@ -145,14 +145,14 @@ struct look {
   char path[];
 };
 
-static void look_free(look_t *look) {
+static void look_free(disk_look_t *look) {
   directory_free(&look->found);
   pthread_mutex_destroy(&look->lock);
   free(look);
 }
 
 static void *run_look(void *argument) {
-  look_t *look = argument;
+  disk_look_t *look = argument;
   directory_read(look->path, &look->found);
   pthread_mutex_lock(&look->lock);
   bool left = look->left;
@@ -163,9 +163,9 @@ static void *run_look(void *argument) {
   return NULL;
 }
 
-look_t *look_start(const char *path, uv_async_t *bell) {
+disk_look_t *look_start(const char *path, uv_async_t *bell) {
   size_t bytes = strlen(path) + 1;
-  look_t *look = calloc(1, sizeof *look + bytes);
+  disk_look_t *look = calloc(1, sizeof *look + bytes);
   if (look == NULL) return NULL;
   pthread_t thread;
   look->bell = bell;
@@ -179,7 +179,7 @@ look_t *look_start(const char *path, uv_async_t *bell) {
   return look;
 }
 
-bool look_take(look_t *look, directory_t *out) {
+bool look_take(disk_look_t *look, directory_t *out) {
   pthread_mutex_lock(&look->lock);
   bool read = look->read;
   pthread_mutex_unlock(&look->lock);
@@ -191,7 +191,7 @@ bool look_take(look_t *look, directory_t *out) {
   return true;
 }
 
-void look_leave(look_t *look) {
+void look_leave(disk_look_t *look) {
   pthread_mutex_lock(&look->lock);
   bool read = look->read;
   look->left = true;

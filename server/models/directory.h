@@ -29,14 +29,14 @@ typedef struct directory {
 void directory_read(const char *path, directory_t *out);
 void directory_free(directory_t *directory);
 
-typedef struct look look_t;
+typedef struct disk_look disk_look_t;
 
 /* Begins to read `path` on a thread, which rings when it is done. Returns NULL if that is not
  * possible now. */
-look_t *look_start(const char *path, uv_async_t *bell);
+disk_look_t *look_start(const char *path, uv_async_t *bell);
 /* Once it is done: puts what was found in the place of *out, frees the look, returns true. */
-bool look_take(look_t *look, directory_t *out);
+bool look_take(disk_look_t *look, directory_t *out);
 /* Gives up a look, which may stand still for ever: it rings no more. */
-void look_leave(look_t *look);
+void look_leave(disk_look_t *look);
 
 #endif

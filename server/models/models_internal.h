@@ -96,7 +96,7 @@ struct models {
   bool limit_known[LIFE_PLACES];
   uv_timer_t due, tick;
   directory_t directory; /* of --models-dir, as read last */
-  look_t *look;          /* that runs; NULL = none */
+  disk_look_t *look;     /* that runs; NULL = none */
   uv_async_t looked;
   bool words_checked; /* the words of the command line mean models */
   int open_handles;
