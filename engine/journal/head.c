@@ -1,7 +1,6 @@
 /* head.c: the options of an engine and what it is, as lines; see head.h. */
 #include "engine/journal/head.h"
 
-#include "engine/base/buffer.h"
 #include "engine/internal.h"
 
 #include <inttypes.h>
@@ -84,35 +83,32 @@ static const char *kernels_of(const engine_info_t *info) {
   return comma != NULL ? comma + 2 : info->device;
 }
 
-void head_write(const engine_t *engine, journal_t *journal) {
+void head_write(const engine_t *engine, buffer_t *out) {
   engine_options_t now = engine->options, *options = &now;
   const engine_info_t *info = &engine->info;
-  buffer_t out = {0};
   now.max_model_len = info->max_model_len;
   now.num_blocks = info->num_blocks;
   now.block_size = info->block_size;
   now.num_snapshots = engine->scheduler->options.num_snapshots;
-  put_line(&out, "version", "%s", INFERD_VERSION);
-  put_line(&out, "commit", "%s", INFERD_COMMIT);
-  put_line(&out, "model", "%s", options->model_dir);
-  put_line(&out, "weights", "%016" PRIx64, info->weights_hash);
-  put_line(&out, "backend", "%s", info->backend);
-  put_line(&out, "kernels", "%s", kernels_of(info));
-  put_line(&out, "type", "%s", info->dtype);
-  put_line(&out, "ranks", "%d", info->num_ranks);
-  put_line(&out, "replicas", "%d", info->num_replicas);
-  put_line(&out, "mask_threads", "%d", engine->constrain.threads != NULL);
-  put_line(&out, "cache_file", "%d", options->prefix_cache_file != NULL);
-#define NUMBER(field) put_line(&out, #field, "%lld", (long long)options->field);
-#define REAL(field) put_line(&out, #field, "%.17g", options->field);
+  put_line(out, "version", "%s", INFERD_VERSION);
+  put_line(out, "commit", "%s", INFERD_COMMIT);
+  put_line(out, "model", "%s", options->model_dir);
+  put_line(out, "weights", "%016" PRIx64, info->weights_hash);
+  put_line(out, "backend", "%s", info->backend);
+  put_line(out, "kernels", "%s", kernels_of(info));
+  put_line(out, "type", "%s", info->dtype);
+  put_line(out, "ranks", "%d", info->num_ranks);
+  put_line(out, "replicas", "%d", info->num_replicas);
+  put_line(out, "mask_threads", "%d", engine->constrain.threads != NULL);
+  put_line(out, "cache_file", "%d", options->prefix_cache_file != NULL);
+#define NUMBER(field) put_line(out, #field, "%lld", (long long)options->field);
+#define REAL(field) put_line(out, #field, "%.17g", options->field);
 #define TEXT(field)                                                                                \
-  if (options->field != NULL) put_line(&out, #field, "%s", options->field);
+  if (options->field != NULL) put_line(out, #field, "%s", options->field);
   OPTIONS(NUMBER, REAL, TEXT)
 #undef NUMBER
 #undef REAL
 #undef TEXT
-  if (!out.failed) journal_describe(journal, out.data, out.length);
-  buffer_free(&out);
 }
 
 /* ---- reading ---- */

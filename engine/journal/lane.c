@@ -2,9 +2,9 @@
 #include "engine/journal/lane.h"
 
 #include "engine/base/bytes.h"
-#include "engine/base/hash.h"
 #include "engine/grammar/source_bytes.h"
 #include "engine/internal.h"
+#include "engine/journal/hash.h"
 #include "engine/journal/head.h"
 #include "engine/journal/play.h"
 #include "engine/journal/request_bytes.h"
@@ -238,39 +238,6 @@ double lane_time(journal_lane_t *lane, journal_kind_t kind, double ns) {
 
 /* ---- results ---- */
 
-static uint64_t hash_float(uint64_t hash, float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return hash_mix(hash ^ bits);
-}
-
-static uint64_t hash_top(int32_t rank, int32_t num_top, const token_logprob_t *top) {
-  uint64_t hash = hash_mix((uint64_t)(uint32_t)rank << 32 | (uint32_t)num_top);
-  for (int32_t i = 0; i < num_top; i++)
-    hash = hash_float(hash_mix(hash ^ (uint32_t)top[i].id), top[i].logprob);
-  return hash;
-}
-
-uint32_t journal_hash_token(const event_t *event) {
-  return (uint32_t)hash_top(event->rank, event->num_top, event->top);
-}
-
-uint32_t journal_hash_score(const event_t *event) {
-  uint64_t hash = hash_top(event->rank, event->num_top, event->top);
-  hash = hash_mix(hash ^ (uint64_t)(uint32_t)event->position << 32 ^ (uint32_t)event->token_id);
-  return (uint32_t)hash_float(hash, event->logprob);
-}
-
-uint64_t journal_hash_vector(const double *values, int32_t count) {
-  uint64_t hash = (uint64_t)(uint32_t)count;
-  for (int32_t i = 0; i < count; i++) {
-    uint64_t bits;
-    memcpy(&bits, &values[i], sizeof bits);
-    hash = hash_mix(hash ^ bits);
-  }
-  return hash;
-}
-
 /* The same with the flags of the entry before it closed. */
 static void close_entry(journal_lane_t *lane) {
   if (lane->entry_at == 0) return;
@@ -305,9 +272,9 @@ static void put_token(byte_sink_t *sink, int32_t id, bool has_logprob, float log
 void lane_token(journal_lane_t *lane, const sample_result_t *result, bool has_logprob) {
   if (lane == NULL || lane->entry_at == 0) return;
   uint8_t *flags = &lane->commit.bytes[lane->entry_at];
-  uint64_t hash = has_logprob ? hash_top(result->rank, result->num_top, result->top) : 0;
+  uint32_t hash = has_logprob ? journal_hash_token(result->rank, result->num_top, result->top) : 0;
   *flags = (uint8_t)((*flags + 1) | (has_logprob ? COMMIT_LOGPROBS : 0));
-  put_token(&lane->commit, result->id, has_logprob, result->logprob, (uint32_t)hash);
+  put_token(&lane->commit, result->id, has_logprob, result->logprob, hash);
 }
 
 void lane_score(journal_lane_t *lane, const event_t *event) {
@@ -353,7 +320,7 @@ static void on_choice(void *context, const event_t *event) {
   }
   if (event->kind == EVENT_TOKEN) {
     put_token(sink, event->token_id, event->has_logprob, event->logprob,
-              event->has_logprob ? journal_hash_token(event) : 0);
+              event->has_logprob ? journal_hash_token(event->rank, event->num_top, event->top) : 0);
   } else if (event->num_output_tokens > 0) {
     emit(lane, sink);
   }
@@ -381,6 +348,13 @@ void lane_end(journal_lane_t *lane) {
 
 /* ---- life ---- */
 
+static void describe(const engine_t *engine, journal_t *journal) {
+  buffer_t text = {0};
+  head_write(engine, &text);
+  if (!text.failed) journal_describe(journal, text.data, text.length);
+  buffer_free(&text);
+}
+
 int lane_new(const engine_t *engine, journal_lane_t **out, inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
   const int32_t index = engine->replicas.leader != NULL ? engine->replicas.index : 0;
@@ -399,7 +373,7 @@ int lane_new(const engine_t *engine, journal_lane_t **out, inferd_error_t *error
     lane_free(lane);
     return error_set(error, ERR_NO_MEMORY, "journal", "no memory for a journal");
   }
-  if (index == 0 && lane->ring != NULL) head_write(engine, options->journal);
+  if (index == 0 && lane->ring != NULL) describe(engine, options->journal);
   *out = lane;
   return 0;
 }

@@ -49,10 +49,4 @@ bool lane_may_begin(journal_lane_t *lane, const request_t *request, bool may);
 void lane_finish(journal_lane_t *lane, struct engine *engine, const event_t *event, bool complete);
 void lane_end(journal_lane_t *lane); /* the engine ends */
 
-/* Of a token: its rank and alternatives. Of the score of a prompt token: all of it, to be added up
- * over the prompt. */
-uint32_t journal_hash_token(const event_t *event);
-uint32_t journal_hash_score(const event_t *event);
-uint64_t journal_hash_vector(const double *values, int32_t count);
-
 #endif

@@ -1,7 +1,7 @@
 /* compare.c: an answer that comes, token by token, beside the one that the journal has. */
 #include "server/replay/replay.h"
 
-#include "engine/journal/lane.h"
+#include "engine/journal/hash.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -50,7 +50,8 @@ static void on_token(comparison_t *comparison, const event_t *event) {
            "the log-probability of token %" PRIu32 " (id %d) of choice %d was %.9g, "
            "and is %.9g",
            at, token->id, event->choice, (double)token->logprob, (double)event->logprob);
-  } else if (token->has_logprob && token->hash != journal_hash_token(event)) {
+  } else if (token->has_logprob &&
+             token->hash != journal_hash_token(event->rank, event->num_top, event->top)) {
     differ(comparison, "the alternatives of token %" PRIu32 " (id %d) of choice %d differ", at,
            token->id, event->choice);
   } else {
