@@ -76,6 +76,7 @@ typedef struct engine_options {
   struct kv_events *kv_events; /* kv_events.h: hears of the prefix cache; NULL = none */
   struct journal *journal;     /* journal.h: what happens, for replays; NULL = none */
   struct play *play;           /* play.h: a journal to be played; without a thread */
+  bool keeps_constraints;      /* their sources, for recipes: engine/journal/recipe.h */
   bool trace;                  /* keeps records for engine_trace */
   void (*wake)(void *context); /* engine thread: events or a new state are there to be read */
   void (*log)(void *context, const char *line); /* engine thread: load progress, memory plan */

@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
+#include "engine/journal/head.h"
 #include "engine/journal/journal.h"
 #include "engine/model/source/locate.h"
 #include "engine/picture/helper.h"
@@ -376,6 +377,7 @@ static void on_ready(daemon_t *daemon) {
   }
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   serve_set_fingerprint(server);
+  if (server->store != NULL) head_write(server->engine, &server->engine_text);
   log_line(LOG_INFO, "ready",
            "context %d tokens, %d sequences at once, %d KV blocks of %d, %s (%s)",
            info->max_model_len, info->max_num_seqs, info->num_blocks - 1, info->block_size,
@@ -630,6 +632,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if ((code = open_store(config, &server->store, &server->tally, error)) != 0) return code;
   if ((code = open_journal(config, &server->journal, error)) != 0) return code;
   options.journal = server->journal;
+  options.keeps_constraints = server->store != NULL;
   if ((code = tracer_start(config, warn_of_traces, &server->tracer, error)) != 0) return code;
   if (server->tracer != NULL)
     log_line(LOG_INFO, "start", "spans go to %s", tracer_address(server->tracer));
@@ -728,6 +731,7 @@ static void tear_down(daemon_t *daemon) {
   if (server->engine != NULL) engine_destroy(server->engine);
   crash_last(NULL);
   journal_close(server->journal);
+  buffer_free(&server->engine_text);
   if (server->metrics != NULL) metrics_free(server->metrics);
   tracer_stop(server->tracer);
   picture_helper_stop(server->pictures);

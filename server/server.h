@@ -6,6 +6,7 @@
 #define INFERD_SERVER_SERVER_H
 
 #include "config/config.h"
+#include "engine/base/buffer.h"
 #include "engine/engine.h"
 #include "server/http/http.h"
 
@@ -31,6 +32,7 @@ typedef struct server {
   struct kv_publisher *publisher;  /* server/kv_events: of --kv-events-endpoint; NULL = none */
   struct kv_events *kv_events;     /* what it publishes */
   struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
+  buffer_t engine_text;            /* engine/journal/head.h, for recipes; empty without a store */
   struct tally *tally;             /* server/tally/tally.h; NULL without a store */
   struct journal *journal;         /* engine/journal/journal.h: of --journal; NULL = none */
   struct background *background;   /* server/responses/background.h; NULL without a store */

@@ -274,7 +274,7 @@ static void find_constraint(const building_t *building, kept_answer_t *answer) {
     answer->constraint_bytes = source->length;
     return;
   }
-  answer->lost = "its constraint is not in the journal";
+  answer->lost = "its constraint was not kept";
 }
 
 static bool add_answer(building_t *building, uint64_t id) {
@@ -288,7 +288,7 @@ static bool add_answer(building_t *building, uint64_t id) {
     answer->kept = (kept_request_t){0};
   }
   if (answer->lost == NULL) find_constraint(building, answer);
-  if (answer->kept.num_images > 0) answer->lost = "it has pictures, which no journal keeps";
+  if (answer->kept.num_images > 0) answer->lost = "it has pictures, which are not kept";
   const sampling_params_t *params = &answer->kept.request.params;
   answer->num_choices = params_num_choices(params);
   if (params_num_sequences(params) > CHOICES_MAX) answer->lost = "it asks for too many choices";
@@ -488,6 +488,45 @@ int journal_parse(uint8_t *bytes, size_t length, journal_log_t **out, inferd_err
   }
   *out = log;
   return 0;
+}
+
+/* Takes the bytes, which `log` owns. */
+static int read_recipe(journal_log_t *log, inferd_error_t *error) {
+  byte_source_t source = {.at = log->bytes, .end = log->bytes + log->num_bytes};
+  size_t length;
+  uint64_t version = take_uint(&source);
+  const char *text = take_text(&source, &length);
+  if (!source.failed && version != JOURNAL_VERSION)
+    return error_set(error, ERR_CONFIGURATION, "recipe",
+                     "the recipe has version %" PRIu64 "; this inferd reads %d", version,
+                     (int)JOURNAL_VERSION);
+  log->text = arena_copy(&log->arena, text, length);
+  const journal_block_t block = {.records = source.at, .length = (uint32_t)source_left(&source)};
+  if (log->text == NULL || !add_block(log, &block))
+    return error_set(error, ERR_NO_MEMORY, "recipe", "no memory for a recipe");
+  int code = build_answers(log, error);
+  bool whole = log->num_answers == 1 && log->answers[0].has_finish && log->lanes[0].gaps == 0;
+  if (code == 0 && (source.failed || !whole))
+    code = error_set(error, ERR_CONFIGURATION, "recipe", "the recipe is damaged");
+  return code;
+}
+
+int journal_parse_recipe(const void *bytes, size_t length, journal_log_t **out,
+                         inferd_error_t *error) {
+  journal_log_t *log = calloc(1, sizeof *log);
+  if (log != NULL) log->bytes = malloc(length + 1);
+  if (log == NULL || log->bytes == NULL || length > UINT32_MAX) {
+    journal_log_free(log);
+    return error_set(error, ERR_NO_MEMORY, "recipe", "no memory for a recipe of %zu bytes", length);
+  }
+  memcpy(log->bytes, bytes, length);
+  log->num_bytes = length;
+  int code = read_recipe(log, error);
+  if (code == 0)
+    *out = log;
+  else
+    journal_log_free(log);
+  return code;
 }
 
 int journal_read(const char *path, journal_log_t **out, inferd_error_t *error) {

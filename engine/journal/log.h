@@ -71,6 +71,9 @@ typedef struct journal_log {
 int journal_read(const char *path, journal_log_t **out, inferd_error_t *error);
 /* The same of bytes, which it owns then, also in case of an error. */
 int journal_parse(uint8_t *bytes, size_t length, journal_log_t **out, inferd_error_t *error);
+/* The same of a recipe (recipe.h): a log of one answer. The bytes stay the caller's. */
+int journal_parse_recipe(const void *bytes, size_t length, journal_log_t **out,
+                         inferd_error_t *error);
 void journal_log_free(journal_log_t *log); /* NULL is allowed */
 /* Makes room behind `count` items of `size` bytes. False: no memory, and nothing has changed. */
 bool journal_grow(void **items, size_t *room, size_t count, size_t size);

@@ -76,7 +76,8 @@ int constrain_new(engine_t *engine, uint64_t *build_ns, inferd_error_t *error) {
                                   engine->blueprint.vocab_size, &constrain->vocabulary, error);
   if (code) return code;
   *build_ns = clock_now_ns() - start_ns;
-  if (engine->options.journal != NULL) grammar_vocabulary_keep_sources(constrain->vocabulary);
+  if (engine->options.journal != NULL || engine->options.keeps_constraints)
+    grammar_vocabulary_keep_sources(constrain->vocabulary);
   size_t rows = (size_t)engine->scheduler->num_rows;
   const int32_t threads = count_threads(engine);
   size_t jobs = rows + (size_t)threads;

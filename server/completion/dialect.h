@@ -65,6 +65,8 @@ struct dialect {
   /* Takes the next part of a choice, in order: server/parser/output.h says what the kinds mean. The
    * text is valid only during the call. If memory is short the writer says so in `failed`. */
   void (*take)(choice_t *choice, output_kind_t kind, const char *text, size_t length);
+  /* NULL, or hears of each token before its text is taken. */
+  void (*drawn)(choice_t *choice, const event_t *event);
   /* Stream: sends what was taken since the last call, if anything. `last`: the choice has ended;
    * choice->finish, stop_token_id and stop_string say why. May be called without new text. */
   void (*chunk)(choice_t *choice, bool last);

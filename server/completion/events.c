@@ -178,6 +178,7 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
     }
     text_offset_token(&choice->offset, &style, event->token_id);
   }
+  if (completion->dialect->drawn != NULL) completion->dialect->drawn(choice, event);
   add_text(choice, event);
   if (params->return_token_ids) {
     if (choice->token_ids.length > 0) buffer_char(&choice->token_ids, ',');

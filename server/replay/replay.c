@@ -1,4 +1,5 @@
-/* replay.c: `inferd replay`: arguments, the engine as it was, and what came of it.
+/* replay.c: `inferd replay`: arguments, the engine as it was, and what came of it; requests are
+ * those of a journal, or the one of an answer that is stored.
  *
  * An answer does not depend on its batch, so each request is run alone by default; --schedule plays
  * the engine thread's journal, plan by plan. Exit status 0: everything is equal; 1: something
@@ -12,6 +13,7 @@
 #include "engine/model/source/locate.h"
 #include "server/observe/crash.h"
 #include "server/serve.h"
+#include "server/store/store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,12 +24,13 @@
 enum { EXIT_USAGE = 64, EXIT_IO = 74 };
 
 typedef struct arguments {
-  const char *journal, *request, *out, *trace;
+  const char *journal, *store, *request, *out, *trace;
   bool schedule, until_crash, timeline;
 } replay_flags_t;
 
 static const char usage[] =
     "usage: inferd replay JOURNAL MODEL [--request ID] [flags]\n"
+    "       inferd replay --store FILE ID MODEL [flags]\n"
     "       inferd replay --schedule|--until-crash JOURNAL MODEL [flags]\n"
     "       inferd replay --timeline JOURNAL [-o FILE.svg] | --trace FILE.json JOURNAL\n";
 
@@ -38,7 +41,8 @@ static int fail(const inferd_error_t *error, int code) {
 
 /* ---- arguments ---- */
 
-/* Takes own flags out of the arguments; what is left is JOURNAL, and then those of config_load. */
+/* Takes own flags out of the arguments; what is left is JOURNAL, or the ID of an answer, and then
+ * those of config_load. */
 static bool read_arguments(int *argc, char **argv, replay_flags_t *out) {
   int kept = 0;
   for (int i = 0; i < *argc; i++) {
@@ -46,7 +50,8 @@ static bool read_arguments(int *argc, char **argv, replay_flags_t *out) {
       const char *name;
       const char **value;
       bool *flag;
-    } own[] = {{"--request", &out->request, NULL},
+    } own[] = {{"--store", &out->store, NULL},
+               {"--request", &out->request, NULL},
                {"-o", &out->out, NULL},
                {"--trace", &out->trace, NULL},
                {"--schedule", NULL, &out->schedule},
@@ -66,11 +71,12 @@ static bool read_arguments(int *argc, char **argv, replay_flags_t *out) {
   }
   *argc = kept;
   if (kept == 0 || argv[0][0] == '-') return false;
-  out->journal = argv[0];
+  bool plays = out->schedule || out->until_crash;
+  if (out->store != NULL && out->request != NULL) return false;
+  *(out->store != NULL ? &out->request : &out->journal) = argv[0];
   bool draws = out->timeline || out->trace != NULL;
-  return !(draws && (out->schedule || out->until_crash || out->request != NULL || kept > 1)) &&
-         !(out->request != NULL && (out->schedule || out->until_crash)) &&
-         (out->out == NULL || out->timeline);
+  return !(draws && (plays || out->request != NULL || kept > 1)) &&
+         !(plays && out->request != NULL) && (out->out == NULL || out->timeline);
 }
 
 /* ---- pictures ---- */
@@ -279,7 +285,8 @@ static int run_engine(replay_run_t *replay, engine_options_t *options,
   options->num_replicas = 1;
   int code = engine_create(options, &replay->engine, error);
   if (code == 0) code = await_ready(replay->engine, error);
-  if (code == 0) *status = run_alone(replay, arguments->request);
+  const char *name = arguments->store != NULL ? NULL : arguments->request; /* there is one */
+  if (code == 0) *status = run_alone(replay, name);
   if (code == 0 && replay->num_differ > 0) print_causes(replay->log, replay->engine);
   engine_destroy(replay->engine);
   return code;
@@ -322,6 +329,18 @@ static int run(const journal_log_t *log, const replay_flags_t *arguments, int ar
   return status != 0 ? status : replay.num_differ > 0 ? REPLAY_DIFFERS : 0;
 }
 
+/* The recipe of an answer of --store as a log of one answer. */
+static int read_answer(const char *path, const char *id, journal_log_t **out,
+                       inferd_error_t *error) {
+  buffer_t recipe = {0};
+  int code = store_recipe(path, id, &recipe, error);
+  if (code == 0)
+    code = error_within(error, journal_parse_recipe(recipe.data, recipe.length, out, error), path);
+  if (code == 0) (*out)->answers[0].kept.request.name = id;
+  buffer_free(&recipe);
+  return code;
+}
+
 int replay_command(int argc, char **argv) {
   replay_flags_t arguments = {0};
   journal_log_t *log = NULL;
@@ -330,7 +349,8 @@ int replay_command(int argc, char **argv) {
     fputs(usage, stderr);
     return EXIT_USAGE;
   }
-  int code = journal_read(arguments.journal, &log, &error);
+  int code = arguments.store != NULL ? read_answer(arguments.store, arguments.request, &log, &error)
+                                     : journal_read(arguments.journal, &log, &error);
   if (code != 0) return fail(&error, code);
   if (log->notes[0] != '\0') fprintf(stderr, "inferd: %s: %s\n", arguments.journal, log->notes);
   int status = 0;

@@ -1,5 +1,5 @@
-/* replay.h: `inferd replay`: requests of a journal again, alone or by its schedule, and its
- * picture.
+/* replay.h: `inferd replay`: requests of a journal, or of an answer of --store, again, alone or by
+ * its schedule; and the picture of a journal.
  *
  * Main thread of a process of its own.
  */

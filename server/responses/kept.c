@@ -9,6 +9,7 @@
 #include "server/responses/responses.h"
 
 #include "engine/base/util.h"
+#include "engine/journal/recipe.h"
 #include "server/responses/background.h"
 #include "server/store/store.h"
 
@@ -313,6 +314,31 @@ static put_t *put_new(completion_t *completion) {
   return put;
 }
 
+void responses_drawn(choice_t *choice, const event_t *event) {
+  const completion_t *completion = choice->input->completion;
+  responses_answer_t *response = completion->dialect_state;
+  if (response->is_kept && completion->server->engine_text.length > 0)
+    recipe_add_token(&response->drawn, event);
+}
+
+static bool has_long_prompt(const completion_t *completion) {
+  return completion->inputs[0].request.num_prompt_tokens > PUT_TURN_TOKENS;
+}
+
+/* Writes how to make the answer again. One for which memory is short is kept without. */
+static void put_recipe(put_t *put) {
+  const completion_t *completion = put->completion;
+  const responses_answer_t *response = completion->dialect_state;
+  const choice_t *choice = &completion->choices[0];
+  const buffer_t *text = &completion->server->engine_text;
+  buffer_t *recipe = &put->stored->recipe;
+  if (!response->is_kept || text->length == 0 || response->drawn.failed) return;
+  recipe_write(recipe, text, &completion->inputs[0].request, &response->drawn, choice->num_tokens,
+               choice->finish);
+  bool fits = charge_resize(&put->charge, put->stored->body.capacity + recipe->capacity);
+  if (recipe->failed || !fits) buffer_free(recipe);
+}
+
 /* Prints on. Returns whether more is left. */
 static bool put_print(put_t *put) {
   buffer_t *body = &put->stored->body;
@@ -353,7 +379,8 @@ static bool split_text(put_t *put, const char *text, size_t length, const char *
   json_doc_t *doc = NULL;
   inferd_error_t why;
   size_t most = json_memory_bound(text, length, &responses_kept_limits);
-  bool good = charge_resize(&put->charge, put->stored->body.capacity + most) &&
+  size_t had = put->stored->body.capacity + put->stored->recipe.capacity;
+  bool good = charge_resize(&put->charge, had + most) &&
               json_parse(text, length, &responses_kept_limits, &doc, &why) == 0;
   const json_t *root = good ? json_root(doc) : NULL;
   good = good && responses_split(put->stored, member != NULL ? json_get(root, member) : root);
@@ -383,6 +410,7 @@ static void put_join(put_t *put) {
     stored->state = STORED_ITEMS;
     buffer_free(&stored->body);
     buffer_free(&stored->input);
+    buffer_free(&stored->recipe);
   }
   put->stored = NULL;
   put->code = store_put_and_wait(store, stored, &put->error);
@@ -391,6 +419,7 @@ static void put_join(put_t *put) {
 static void put_run(lane_job_t *job) {
   put_t *put = (put_t *)job;
   while (put_print(put)) continue;
+  if (!put->failed) put_recipe(put);
   if (put->joins) put_join(put);
 }
 
@@ -428,13 +457,14 @@ bool responses_put(completion_t *completion, response_status_t status, const inf
   responses_print(&put->body, completion, status, error);
   put->joins = joins;
   bool more = put_print(put);
-  if ((more || joins) && may_wait) {
+  if ((more || joins || has_long_prompt(completion)) && may_wait) {
     put->job = (lane_job_t){.run = put_run, .done = put_done, .client = completion->source};
     completion->settling = true;
     lanes_submit(completion->server->lanes, &put->job);
     return true;
   }
   put->failed = put->failed || more;
+  if (error == NULL && !put->failed) put_recipe(put);
   put_end(put);
   return false;
 }

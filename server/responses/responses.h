@@ -19,7 +19,7 @@ enum { REPEATED_BYTES_MAX = 128 * 1024 };
 enum { KEPT_ID_BYTES = 40 };
 
 /* Of an answer that is kept the loop thread prints so much at once; a job prints the rest. */
-enum { PUT_TURN_BYTES = 64 * 1024 };
+enum { PUT_TURN_BYTES = 64 * 1024, PUT_TURN_TOKENS = 16 * 1024 /* of a prompt, in its recipe */ };
 
 /* The request's own fields; pointers into the body's document, NULL = not given. */
 typedef struct responses_fields {
@@ -71,6 +71,7 @@ typedef struct response {
   char id[KEPT_ID_BYTES];
   const char *previous, *conversation; /* "" = none; in the arena */
   buffer_t input;                      /* the items of the request, as elements of an array */
+  buffer_t drawn;                      /* its tokens, for the recipe */
   /* output */
   cord_t items; /* finished items, as elements of an array */
   int32_t num_items;
@@ -118,7 +119,8 @@ void responses_print_kept(buffer_t *out, const json_t *item, bool fresh);
 /* Notes what will be kept: the items of the request, each with an id. 0 or an error of `store`. */
 int responses_keep_input(const completion_t *completion, reader_t *reader,
                          const responses_fields_t *fields, responses_answer_t *response);
-bool responses_waits(const completion_t *completion); /* dialect_t.waits */
+bool responses_waits(const completion_t *completion);         /* dialect_t.waits */
+void responses_drawn(choice_t *choice, const event_t *event); /* dialect_t.drawn; loop thread */
 /* Gives an answer that has ended to the store, once, if it is to be kept. Returns true if a job
  * prints it first: dialect_t.settle. One that must not wait for a job, and is larger than
  * PUT_TURN_BYTES, is not kept. */

@@ -495,10 +495,10 @@ static bool whole_answer(completion_t *completion) {
 
 static size_t held(const completion_t *completion) {
   const responses_answer_t *response = completion->dialect_state;
-  return cord_held(&response->items) + response->input.capacity + response->kept.capacity +
-         response->kept_bytes + response->name.capacity + response->item_id.capacity +
-         response->call_id.capacity + response->text.capacity + response->logprobs.capacity +
-         response->frames.own.capacity;
+  return cord_held(&response->items) + response->input.capacity + response->drawn.capacity +
+         response->kept.capacity + response->kept_bytes + response->name.capacity +
+         response->item_id.capacity + response->call_id.capacity + response->text.capacity +
+         response->logprobs.capacity + response->frames.own.capacity;
 }
 
 static void forget(completion_t *completion) {
@@ -511,6 +511,7 @@ static void forget(completion_t *completion) {
   }
   buffer_free(&response->kept);
   buffer_free(&response->input);
+  buffer_free(&response->drawn);
   held_free(&response->request);
   response->kept_bytes = 0;
   cord_free(&response->items);
@@ -531,6 +532,7 @@ const dialect_t responses_dialect = {.route = "/v1/responses",
                                      .prepare = prepare,
                                      .settle = settle,
                                      .take = take,
+                                     .drawn = responses_drawn,
                                      .chunk = chunk,
                                      .done = done,
                                      .error = send_error,
@@ -558,6 +560,7 @@ const dialect_t responses_background = {.route = "/v1/responses",
                                         .prepare = prepare,
                                         .settle = settle,
                                         .take = take,
+                                        .drawn = responses_drawn,
                                         .chunk = chunk,
                                         .done = done,
                                         .error = send_error,

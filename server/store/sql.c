@@ -54,7 +54,8 @@ static const char *const steps[] = {
     "CREATE TABLE use (day INTEGER NOT NULL, owner BLOB NOT NULL, model TEXT NOT NULL,"
     "  label TEXT NOT NULL, requests INTEGER NOT NULL, input INTEGER NOT NULL,"
     "  cached INTEGER NOT NULL, output INTEGER NOT NULL, PRIMARY KEY (day, owner, model))"
-    "  WITHOUT ROWID;"};
+    "  WITHOUT ROWID;",
+    "ALTER TABLE response ADD COLUMN recipe BLOB;"};
 _Static_assert(STORED_WAITING == 1 && STORED_BACKGROUND == 2 && STORED_CONVERSATION == 3 &&
                    STORED_BATCH == 5 && STORED_BATCH_ENDED == 6 && STORED_FILE == 7,
                "as in the texts");
@@ -73,6 +74,7 @@ typedef enum statement {
   HAS_ROW,
   REMOVE,
   SELECT,
+  RECIPE,
   WAITING,
   SIZES,
   REMOVE_EXPIRED,
@@ -104,13 +106,14 @@ static const char *const texts[SQL_STATEMENTS] = {
     [COMMIT] = "COMMIT",
     [INSERT] =
         "INSERT INTO response (id, owner, previous, created, bytes, input, body, state, request, "
-        "events, streams, conversation) "
-        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (id) "
+        "events, streams, conversation, recipe) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (id) "
         "DO UPDATE SET bytes = excluded.bytes + CASE WHEN excluded.state IN (3, 5) THEN "
         "(SELECT coalesce(sum(" ITEM_BYTES "), 0) FROM item WHERE conversation = excluded.id) "
         "ELSE 0 END, "
         "created = max(created, excluded.created), input = excluded.input, body = excluded.body, "
-        "state = excluded.state, request = excluded.request, events = excluded.events "
+        "state = excluded.state, request = excluded.request, events = excluded.events, "
+        "recipe = excluded.recipe "
         "WHERE owner = excluded.owner",
     [HAS_ROW] = "SELECT count(*) FROM response WHERE id = ?1 AND owner = ?2",
     [REMOVE] = "DELETE FROM response WHERE id = ?1 AND owner = ?2",
@@ -118,6 +121,7 @@ static const char *const texts[SQL_STATEMENTS] = {
                "iif(?4, events, NULL), streams, conversation FROM response WHERE id = ?1 AND owner "
                "= ?2 AND "
                "created >= ?3",
+    [RECIPE] = "SELECT recipe FROM response WHERE id = ?1 AND state IN (0, 1, 2)",
     [WAITING] =
         "SELECT id, owner, created, streams, state, iif(state = 5, body, NULL) FROM response "
         "WHERE state IN (1, 5) ORDER BY created, rowid",
@@ -194,42 +198,51 @@ static int number_of(const sql_t *sql, const char *pragma, int64_t *out) {
 }
 
 /* Runs one step of the schema in a transaction. */
-static int step_forward(const sql_t *sql, int64_t version) {
+static int step_forward(const sql_t *sql, const char *path, int64_t version,
+                        inferd_error_t *error) {
   char tail[64];
   int code = sqlite3_exec(sql->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-  if (code != SQLITE_OK) return code;
+  if (code != SQLITE_OK) return fail(sql, path, error);
   snprintf(tail, sizeof tail, "PRAGMA user_version = %d; COMMIT", (int)version + 1);
   code = sqlite3_exec(sql->db, steps[version], NULL, NULL, NULL);
   if (code == SQLITE_OK) code = sqlite3_exec(sql->db, tail, NULL, NULL, NULL);
-  if (code != SQLITE_OK) sqlite3_exec(sql->db, "ROLLBACK", NULL, NULL, NULL);
+  if (code == SQLITE_OK) return 0;
+  code = fail(sql, path, error);
+  sqlite3_exec(sql->db, "ROLLBACK", NULL, NULL, NULL);
   return code;
 }
 
-static int migrate(const sql_t *sql, const char *path, inferd_error_t *error) {
-  const int64_t newest = ARRAY_LEN(steps);
-  int64_t version = 0, application = 0, tables = 0;
-  if (number_of(sql, "PRAGMA user_version", &version) != SQLITE_OK ||
+/* Reads the number of the schema, 0 for a new file, of a file that is a store. */
+static int check_file(const sql_t *sql, const char *path, int64_t *version, inferd_error_t *error) {
+  const int newest = ARRAY_LEN(steps);
+  int64_t application = 0, tables = 0;
+  if (number_of(sql, "PRAGMA user_version", version) != SQLITE_OK ||
       number_of(sql, "PRAGMA application_id", &application) != SQLITE_OK ||
       number_of(sql, "SELECT count(*) FROM sqlite_schema", &tables) != SQLITE_OK)
     return fail(sql, path, error);
-  bool is_new = version == 0 && tables == 0;
+  bool is_new = *version == 0 && tables == 0;
   if (!is_new && application != APPLICATION_ID)
     return error_set(error, ERR_CONFIGURATION, "store",
                      "%.300s is a database of another program, not a store of inferd", path);
-  if (version > newest)
+  if (*version > newest)
     return error_set(error, ERR_CONFIGURATION, "store",
                      "%.300s has schema %d, this inferd knows schemas up to %d: a newer inferd has "
                      "written it",
-                     path, (int)version, (int)newest);
-  if (is_new) { /* these stand in the first page, so they come before the first table */
+                     path, (int)*version, newest);
+  return 0;
+}
+
+static int migrate(const sql_t *sql, const char *path, int64_t version, inferd_error_t *error) {
+  if (version == 0) { /* these stand in the first page, so they come before the first table */
     char text[128];
     snprintf(text, sizeof text, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA application_id = %d",
              (int)APPLICATION_ID);
     if (sqlite3_exec(sql->db, text, NULL, NULL, NULL) != SQLITE_OK) return fail(sql, path, error);
   }
-  for (; version < newest; version++)
-    if (step_forward(sql, version) != SQLITE_OK) return fail(sql, path, error);
-  return 0;
+  int code = 0;
+  for (; version < (int64_t)ARRAY_LEN(steps) && code == 0; version++)
+    code = step_forward(sql, path, version, error);
+  return code;
 }
 
 /* SQLite makes files that all may read; a store has conversations. */
@@ -251,7 +264,14 @@ int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error) {
     code = fail(sql, path, error);
   } else {
     sqlite3_busy_timeout(sql->db, BUSY_MS);
-    if (writes) code = migrate(sql, path, error);
+    int64_t version = 0;
+    code = check_file(sql, path, &version, error);
+    if (code == 0 && writes) code = migrate(sql, path, version, error);
+    if (code == 0 && !writes && version < (int64_t)ARRAY_LEN(steps))
+      code = error_set(error, ERR_CONFIGURATION, "store",
+                       "%.300s has schema %d, and %d is today's: a server that opens it brings it "
+                       "there",
+                       path, (int)version, (int)ARRAY_LEN(steps));
     if (code == 0 && writes &&
         sqlite3_exec(sql->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", NULL, NULL,
                      NULL) != SQLITE_OK)
@@ -401,6 +421,7 @@ static int insert_row(sql_t *sql, const stored_t *stored, int64_t bytes) {
   if (stored->request.length > 0) bind_bytes(row, 9, &stored->request);
   if (stored->events.length > 0) bind_bytes(row, 10, &stored->events);
   bind_text(row, 12, stored->conversation);
+  if (stored->recipe.length > 0) bind_bytes(row, 13, &stored->recipe);
   return finish(sql, row);
 }
 
@@ -466,6 +487,20 @@ static stored_t *copy_row(sqlite3_stmt *row, const stored_t *wanted) {
   if (!stored_failed(stored)) return stored;
   stored_free(stored);
   return NULL;
+}
+
+int sql_recipe(sql_t *sql, const char *id, buffer_t *out) {
+  sqlite3_stmt *row = ready(sql, RECIPE);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 1, id);
+  int code = sqlite3_step(row);
+  if (code == SQLITE_DONE) code = SQLITE_NOTFOUND;
+  if (code == SQLITE_ROW) {
+    copy_blob(row, 0, out);
+    code = out->failed ? SQLITE_NOMEM : out->length > 0 ? SQLITE_OK : SQL_NO_ITEM;
+  }
+  sqlite3_reset(row);
+  return code;
 }
 
 int sql_waiting(sql_t *sql, void (*visit)(void *context, const stored_t *stored), void *context) {

@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 30, SQL_NO_ITEM = -1 };
+enum { SQL_STATEMENTS = 31, SQL_NO_ITEM = -1 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -14,7 +14,7 @@ typedef struct sql {
   sqlite3_stmt *statements[SQL_STATEMENTS]; /* prepared when they are used first */
 } sql_t;
 
-/* Opens the file for writing, in WAL mode and with today's schema; or, if it exists, for reading.
+/* Opens the file for writing, in WAL mode and with today's schema; or, if it has that, for reading.
  * Returns 0 or an error of store_open. */
 int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error);
 void sql_close(sql_t *sql);
@@ -28,6 +28,8 @@ int sql_insert(sql_t *sql, const stored_t *stored, int64_t bytes);
 int sql_remove(sql_t *sql, const uint8_t owner[STORE_OWNER_BYTES], const char *id);
 /* Answers that are older than `since` are not found. `whole`: with `request` and `events`. */
 int sql_select(sql_t *sql, const stored_t *wanted, int64_t since, bool whole, stored_t **out);
+/* Copies the recipe of an answer of any owner; SQL_NO_ITEM: it has none. */
+int sql_recipe(sql_t *sql, const char *id, buffer_t *out);
 /* Calls `visit` for each answer that waits, the oldest first; it has no texts. */
 int sql_waiting(sql_t *sql, void (*visit)(void *context, const stored_t *stored), void *context);
 /* Calls `visit` for each item of a page of a conversation, until it returns false. */

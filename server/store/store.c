@@ -52,6 +52,7 @@ void stored_free(stored_t *stored) {
   buffer_free(&stored->body);
   buffer_free(&stored->request);
   buffer_free(&stored->events);
+  buffer_free(&stored->recipe);
   for (stored_item_t *item = stored->items, *next; item != NULL; item = next) {
     next = item->next;
     buffer_free(&item->body);
@@ -65,12 +66,12 @@ bool stored_failed(const stored_t *stored) {
     if (item->body.failed) return true;
   }
   return stored->input.failed || stored->body.failed || stored->request.failed ||
-         stored->events.failed;
+         stored->events.failed || stored->recipe.failed;
 }
 
 static int64_t own_bytes(const stored_t *stored) {
   return (int64_t)(stored->input.length + stored->body.length + stored->request.length +
-                   stored->events.length + sizeof *stored);
+                   stored->events.length + stored->recipe.length + sizeof *stored);
 }
 
 /* With its items. */
@@ -276,6 +277,26 @@ int store_open(const store_options_t *options, answer_store_t **out, inferd_erro
   return 0;
 }
 
+int store_recipe(const char *path, const char *id, buffer_t *out, inferd_error_t *error) {
+  sql_t sql;
+  int code = sql_open(&sql, path, false, error);
+  if (code != 0) return code;
+  code = sql_recipe(&sql, id, out);
+  if (code == SQLITE_NOTFOUND)
+    error_set(error, ERR_USAGE, NULL, "%.300s has no answer '%.150s'", path, id);
+  else if (code == SQL_NO_ITEM)
+    error_set(
+        error, ERR_USAGE, NULL,
+        "%.300s has the answer '%.150s' without a recipe: it has not ended, has failed, or an "
+        "older inferd made it",
+        path, id);
+  else if (code != SQLITE_OK)
+    error_set(error, ERR_IO, NULL, "%.300s cannot be read: %.200s", path,
+              code == SQLITE_NOMEM ? "no memory" : sqlite3_errmsg(sql.db));
+  sql_close(&sql);
+  return code == SQLITE_OK ? 0 : error->code;
+}
+
 void store_close(answer_store_t *store) {
   if (store == NULL) return;
   pthread_mutex_lock(&store->lock);
@@ -360,7 +381,7 @@ static stored_t *copy_of(const stored_t *stored, bool whole) {
   *copy = *stored;
   copy->next = NULL;
   copy->outcome = NULL;
-  copy->input = copy->body = copy->request = copy->events = (buffer_t){0};
+  copy->input = copy->body = copy->request = copy->events = copy->recipe = (buffer_t){0};
   copy->items = NULL;
   buffer_append(&copy->input, stored->input.data, stored->input.length);
   buffer_append(&copy->body, stored->body.data, stored->body.length);

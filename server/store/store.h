@@ -89,6 +89,7 @@ typedef struct stored {
   buffer_t body;           /* the response object */
   buffer_t request;        /* of STORED_WAITING: the body of its request */
   buffer_t events;         /* of STORED_BACKGROUND that was streamed: all its events */
+  buffer_t recipe;         /* of an answer that has ended: how to make it again */
   const stored_use_t *use; /* of STORED_USE; its owner frees it once `outcome` is known */
   stored_item_t *items;    /* to be appended to the conversation, unless that is gone, or the answer
                             * was written by another process already */
@@ -106,6 +107,10 @@ bool stored_failed(const stored_t *stored); /* a text lacks bytes: memory was sh
  * Returns 0 and *out; or ERR_IO or ERR_CONFIGURATION with a sentence that names the file: it cannot
  * be written, is no store of inferd's, is damaged, or comes from a newer inferd. */
 int store_open(const store_options_t *options, answer_store_t **out, inferd_error_t *error);
+/* Reads the recipe of an answer, whoever owns it, from a file that a server may have open. Returns
+ * 0 or an error that names the file: it cannot be read, is no store of today's schema, or lacks the
+ * answer or its recipe. */
+int store_recipe(const char *path, const char *id, buffer_t *out, inferd_error_t *error);
 /* Writes what waits, and closes. NULL is allowed. */
 void store_close(answer_store_t *store);
 

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -124,6 +125,101 @@ def test_a_timeline_for_people_and_for_perfetto(inferd, journal, tmp_path):
     rows = sum(event["args"]["rows"] for event in events if event["name"] == "step")
     drawn = sum(event["args"]["tokens"] for event in events if event["name"] == "draws")
     assert rows > 100 and drawn > 100
+
+
+# ---- a stored answer ----
+
+def answer_all(server):
+    """Answers of each way to store one; their ids."""
+    base = {"input": "Once upon a time", "max_output_tokens": 24, "temperature": 1}
+    first = server.post("/v1/responses", base).json
+    bodies = [{"input": "And then?", "previous_response_id": first["id"]},
+              {"instructions": "Be brief.", "top_logprobs": 3,
+               "include": ["message.output_text.logprobs"]},
+              {"text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}}},
+              {"seed": 5, "temperature": 0}, {"max_output_tokens": 1}, {"background": True},
+              {"input": " ".join(["word"] * 150), "top_p": 0.8}]
+    ids = [first["id"]] + [server.post("/v1/responses", {**base, **body}).json["id"]
+                           for body in bodies]
+    told = server.post("/v1/responses", {**base, "stream": True})
+    ids.append(re.search(r"resp_\w+", told.body.decode())[0])
+    talk = server.post("/v1/conversations", {}).json["id"]
+    ids.append(server.post("/v1/responses", {**base, "conversation": talk}).json["id"])
+    for one in ids:
+        wait_until(lambda one=one: server.get(f"/v1/responses/{one}").json["status"]
+                   in ("completed", "incomplete"), f"{one} to end")
+    return ids
+
+
+@pytest.fixture(scope="module")
+def stored(inferd, tmp_path_factory):
+    """A store, and the ids of answers in it."""
+    path = tmp_path_factory.mktemp("stored") / "answers.db"
+    server = Server(inferd, DEMO, *FLAGS, "--store", path)
+    ids = answer_all(server)
+    said = replay(inferd, "--store", path, ids[0], DEMO)  # while the server has the file open
+    assert said[0][:1] + said[0][2:] == (1, 0, 0), said
+    assert server.stop() == 0, server.log()
+    return path, ids
+
+
+def test_a_stored_answer_is_made_again(inferd, stored):
+    path, ids = stored
+    for one in ids:
+        (answers, tokens, differ, left), said = replay(inferd, "--store", path, one, DEMO)
+        assert (answers, differ, left) == (1, 0, 0) and tokens > 0, said
+
+
+def test_what_differs_in_a_stored_answer_is_named(inferd, stored, tmp_path):
+    """Other weights; and one bit of a log-probability, of an answer that has them."""
+    path, ids = stored
+    other = shutil.copytree(DEMO, tmp_path / "other")
+    weights = other / "model.safetensors"
+    data = weights.read_bytes()
+    weights.chmod(0o600)
+    weights.write_bytes(data[:len(data) // 2] + bytes(len(data) - len(data) // 2))
+    _, said = replay(inferd, "--store", path, ids[0], other, status=1)
+    assert re.search(r"^request \d+ \(\S+\): token \d+ of choice 0 was id ", said, re.M), said
+    assert re.search(r"^why: the weights differ: [0-9a-f]{16} then, ", said, re.M), said
+    db = sqlite3.connect(shutil.copy(path, tmp_path / "answers.db"))
+    (recipe,) = db.execute("SELECT recipe FROM response WHERE id = ?", (ids[2],)).fetchone()
+    changed = bytearray(recipe)
+    changed[-40] ^= 1  # a bit of the last tokens; behind them the record of the end
+    db.execute("UPDATE response SET recipe = ? WHERE id = ?", (bytes(changed), ids[2]))
+    db.commit()
+    db.close()
+    _, said = replay(inferd, "--store", tmp_path / "answers.db", ids[2], DEMO, status=1)
+    assert "this is a bug of inferd" in said, said
+
+
+def test_what_of_a_store_cannot_be_made_again_is_named(inferd, stored, tmp_path):
+    path, ids = stored
+    _, said = replay(inferd, "--store", path, "resp_none", DEMO, status=64)
+    assert f"{path} has no answer 'resp_none'" in said
+    _, said = replay(inferd, "--store", tmp_path / "none", ids[0], DEMO, status=74)
+    assert f"{tmp_path / 'none'} cannot be used as a store: unable to open" in said
+    (tmp_path / "text").write_text("what is no database of SQLite, and longer than its head" * 9)
+    _, said = replay(inferd, "--store", tmp_path / "text", ids[0], DEMO, status=74)
+    assert "file is not a database" in said
+    _, said = replay(inferd, "--store", path, "--request", ids[0], ids[0], DEMO, status=64)
+    assert "usage: inferd replay" in said
+    copy = shutil.copy(path, tmp_path / "answers.db")
+    db = sqlite3.connect(copy)
+    (whole,) = db.execute("SELECT recipe FROM response WHERE id = ?", (ids[0],)).fetchone()
+    for recipe, status, why in (
+            (None, 64, "without a recipe: it has not ended, has failed, or an older inferd made"),
+            (b"", 64, "without a recipe"), (whole[:-1], 78, "the recipe is damaged"),
+            (whole[:len(whole) // 2], 78, "the recipe is damaged"), (b"\x09", 78, "damaged"),
+            (b"\x09" + whole[1:], 78, "the recipe has version 9; this inferd reads 1")):
+        db.execute("UPDATE response SET recipe = ? WHERE id = ?", (recipe, ids[0]))
+        db.commit()
+        _, said = replay(inferd, "--store", copy, ids[0], DEMO, status=status)
+        assert why in said and copy.name in said, said
+    db.execute("PRAGMA user_version = 6")
+    db.commit()
+    db.close()
+    _, said = replay(inferd, "--store", copy, ids[0], DEMO, status=78)
+    assert "has schema 6, and 7 is today's" in said, said
 
 
 @pytest.mark.skipif(not PLAIN, reason="sanitizers have their own handlers")

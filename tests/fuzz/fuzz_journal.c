@@ -1,4 +1,5 @@
-/* fuzz_journal.c: a file of --journal, whole; or records alone, put into a file whose sums hold.
+/* fuzz_journal.c: a file of --journal, whole; or records alone, put into a file whose sums hold;
+ * and either as a recipe.
  *
  * Records come as in a block: a varint with the bytes of each. All that `inferd replay` reads of a
  * journal before it loads a model is read, and its pictures are drawn.
@@ -53,6 +54,16 @@ static void look(const journal_log_t *log) {
   fclose(out);
 }
 
+static void try_recipe(const uint8_t *data, size_t size) {
+  journal_log_t *log = NULL;
+  inferd_error_t error = {0};
+  if (journal_parse_recipe(data, size, &log, &error) == 0)
+    look(log);
+  else if (error.message[0] == 0)
+    abort();
+  journal_log_free(log);
+}
+
 void fuzz_journal(const uint8_t *data, size_t size) {
   const bool whole = size >= sizeof JOURNAL_MAGIC && memcmp(data, JOURNAL_MAGIC, 8) == 0;
   size_t length = size;
@@ -60,6 +71,7 @@ void fuzz_journal(const uint8_t *data, size_t size) {
   journal_log_t *log = NULL;
   inferd_error_t error = {0};
   if (file == NULL) abort();
+  try_recipe(data, size);
   if (whole) memcpy(file, data, size);
   if (journal_parse(file, length, &log, &error) != 0) {
     if (error.message[0] == 0) abort();

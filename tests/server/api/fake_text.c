@@ -149,6 +149,10 @@ void stop_set_free(stop_set_t *stops) {
   free(stops);
 }
 
+int stop_set_count(const stop_set_t *stops) {
+  return stops != NULL ? stops->count : 0;
+}
+
 const char *stop_set_string(const stop_set_t *stops, int index, size_t *length) {
   *length = stops->strings[index].length;
   return stops->strings[index].text;

@@ -281,7 +281,7 @@ Test(store, a_store_of_a_newer_inferd_is_refused) {
   store_close(store);
   store = NULL;
   run_sql("PRAGMA user_version = 9");
-  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 6");
+  expect_refused(ERR_CONFIGURATION, "has schema 9, this inferd knows schemas up to 7");
 }
 
 Test(store, a_file_that_is_no_database_is_refused) {
@@ -481,6 +481,7 @@ Test(store, a_file_of_the_first_schema_is_brought_forward) {
           "response DROP COLUMN state;"
           "ALTER TABLE response DROP COLUMN streams;"
           "ALTER TABLE response DROP COLUMN request; ALTER TABLE response DROP COLUMN events;"
+          "ALTER TABLE response DROP COLUMN recipe;"
           "PRAGMA user_version = 1");
   open_store();
   EXPECT_STR_EQ(body_of(alice, "resp_old"), "resp_old");
