@@ -107,8 +107,8 @@ static uint8_t wide_code(const quant_format_t *format, int32_t offset, uint8_t c
   return (uint8_t)(level + offset);
 }
 
-/* Writes 32 codes of one column, of 4 or 8 bits. Returns the end of the plane. */
-static uint8_t *pack_plane(const uint8_t *codes, int32_t bits, uint8_t *out) {
+/* Writes 32 codes of one column, of 4 or 8 bits. */
+static void pack_plane(const uint8_t *codes, int32_t bits, uint8_t *out) {
   const uint32_t mask = 0x01010101u * ((1u << bits) - 1);
   for (int32_t line = 0; line < bits; line++, out += QUANT_LINE) {
     uint32_t packed = 0;
@@ -119,27 +119,24 @@ static uint8_t *pack_plane(const uint8_t *codes, int32_t bits, uint8_t *out) {
     }
     memcpy(out, &packed, sizeof packed);
   }
-  return out;
 }
 
-static void pack_codes(const quant_layout_t *layout, const quant_format_t *format,
-                       quant_chunk_t *chunk, int32_t padded, uint8_t *out) {
+static void pack_codes(const panel_column_t *column, const quant_format_t *format,
+                       quant_chunk_t *chunk, int32_t padded) {
+  const quant_layout_t *layout = column->layout;
   if (layout->bits == 8 && (format->table != NULL || format->offset != layout->offset))
     for (int32_t k = 0; k < padded; k++)
       chunk->codes[k] = wide_code(format, layout->offset, chunk->codes[k]);
   for (int32_t k = 0; k < padded; k += QUANT_DEPTH_ALIGN)
-    out = pack_plane(chunk->codes + k, layout->bits, out);
-}
-
-static size_t scale_size(const quant_layout_t *layout) {
-  return layout->scales == QUANT_SCALES_F32 ? sizeof(float) : sizeof(uint16_t);
+    pack_plane(chunk->codes + k, layout->bits,
+               column->chunk + quant_codes_at(layout, k) + column->lane * 4);
 }
 
 /* Writes number `index` of the scales and minima. */
 static void put_number(const quant_layout_t *layout, uint8_t *out, int32_t index, float value) {
   uint16_t half =
       layout->scales == QUANT_SCALES_F16 ? f16_from_float(value) : bf16_from_float(value);
-  const size_t size = scale_size(layout);
+  const size_t size = quant_scale_size(layout);
   memcpy(out + (size_t)index * size, size == sizeof half ? (void *)&half : (void *)&value, size);
 }
 
@@ -154,20 +151,20 @@ static uint8_t nearest_e4m3(float number) {
 /* The scale of group `group` of one column; `min` is its minimum, or the factor of its scale. */
 static void pack_scale(const panel_column_t *column, int32_t group, float scale, float min) {
   const quant_layout_t *layout = column->layout;
-  const int32_t lane = column->lane, at = group * PANEL_COLS + lane,
-                all = column->groups * PANEL_COLS;
-  uint8_t *out = column->scales;
+  const int32_t groups = quant_span_groups(layout), lane = column->lane,
+                at = group % groups * PANEL_COLS + lane, all = groups * PANEL_COLS;
+  uint8_t *out = column->chunk + quant_span_at(layout, group * layout->group);
   switch (layout->scales) {
   case QUANT_SCALES_E8M0: out[at] = (uint8_t)(ilogbf(scale) + 128); return;
   case QUANT_SCALES_FACTOR:
-    memcpy(out + 4 * lane, &min, sizeof min);
-    out[4 * PANEL_COLS + at] = min == 0 ? 0 : nearest_e4m3(2 * scale / min);
+    memcpy(column->chunk + 4 * lane, &min, sizeof min);
+    out[at] = min == 0 ? 0 : nearest_e4m3(2 * scale / min);
     return;
   default: break;
   }
   put_number(layout, out, at, scale);
   if (layout->zero_point == ZERO_POINT_EACH)
-    out[scale_size(layout) * (size_t)all + (size_t)at] =
+    out[quant_scale_size(layout) * (size_t)all + (size_t)at] =
         scale == 0 ? 0 : (uint8_t)lrintf(min / scale);
   else if (layout->has_min && layout->zero_point == ZERO_POINT_NONE)
     put_number(layout, out, all + at, min);
@@ -186,7 +183,6 @@ static void pack_scales(const panel_column_t *column, const quant_format_t *form
 /* The columns of one row, from `first` on, in the panel's chunk. */
 static void pack_row(const weight_t *weight, const panel_rows_t *rows, int32_t row, int64_t first,
                      int32_t group, const panel_column_t *column) {
-  const quant_layout_t *layout = column->layout;
   const quant_format_t *format = rows->format[row];
   const int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
   quant_chunk_t chunk;
@@ -195,31 +191,26 @@ static void pack_row(const weight_t *weight, const panel_rows_t *rows, int32_t r
     /* Columns past K meet activations of zero, so any code will do. */
     memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
     pack_scales(column, format, &chunk);
-    pack_codes(layout, format, &chunk, padded, column->codes);
+    pack_codes(column, format, &chunk, padded);
     return;
   }
-  panel_column_t at = *column;
   const size_t bytes = QUANT_CHUNK / (size_t)format->block_cols * (size_t)format->block_bytes;
   const uint8_t *block = (const uint8_t *)rows->data[row] + (size_t)(first / QUANT_CHUNK) * bytes;
   for (size_t i = 0; i < bytes; i += SCRATCH_ALIGN) __builtin_prefetch(block + bytes + i);
-  for (int32_t col = 0; col < padded; col += format->block_cols, block += format->block_bytes) {
-    at.codes = column->codes + col / QUANT_DEPTH_ALIGN * layout->bits * QUANT_LINE;
-    quant_repack(format, block, col, &at);
-  }
+  for (int32_t col = 0; col < padded; col += format->block_cols, block += format->block_bytes)
+    quant_repack(format, block, col, column);
 }
 
 static void pack_rows(const weight_t *weight, const quant_layout_t *layout, int32_t group,
                       const panel_rows_t *rows, uint8_t *out) {
   for (int64_t first = 0; first < weight->depth; first += QUANT_CHUNK) {
     int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
-    size_t codes = quant_scale_bytes(layout, padded), bytes = quant_chunk_bytes(layout, padded);
+    const size_t head = quant_head_bytes(layout), scales = quant_scale_bytes(layout);
+    const size_t span = quant_span_at(layout, quant_span(layout)) - head;
+    size_t bytes = quant_chunk_bytes(layout, padded);
     if (rows->count < PANEL_COLS || rows->by_codes) memset(out, 0, bytes);
     for (int32_t r = 0; r < rows->count; r++) {
-      const panel_column_t column = {.layout = layout,
-                                     .scales = out,
-                                     .codes = out + codes + r * 4,
-                                     .lane = r,
-                                     .groups = DIV_UP(padded, layout->group)};
+      const panel_column_t column = {layout, out, out + head, scales, span, r};
       pack_row(weight, rows, r, first, group, &column);
     }
     out += bytes;
@@ -298,11 +289,11 @@ static int32_t plane_bits(const uint8_t *plane, int32_t bits, int32_t k) {
   return line[row % 4] >> row / 4 * bits & ((1 << bits) - 1);
 }
 
-/* The code of column `lane` in row `k` of a chunk, whose codes begin at `codes`. */
-static int32_t unpack_code(const quant_layout_t *layout, const uint8_t *codes, int64_t lane,
+/* The code of column `lane` in row `k` of a chunk. */
+static int32_t unpack_code(const quant_layout_t *layout, const uint8_t *chunk, int64_t lane,
                            int32_t k) {
   const int32_t low = quant_low_bits(layout->bits), row = k % QUANT_DEPTH_ALIGN;
-  const uint8_t *block = codes + k / QUANT_DEPTH_ALIGN * layout->bits * QUANT_LINE + lane * 4;
+  const uint8_t *block = chunk + quant_codes_at(layout, k) + lane * 4;
   int32_t high = plane_bits(block + low * QUANT_LINE, layout->bits - low, row);
   int32_t code = plane_bits(block, low, row) | high << low;
   return layout->has_table ? layout->table[code] : code;
@@ -322,36 +313,37 @@ static float number_of_e4m3(uint8_t byte) {
 }
 
 /* The scale of kind 0, or the minimum, kind 1, of column `lane` in group `group` of a chunk. */
-static float read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t groups,
-                        int32_t group, int64_t lane, int32_t kind) {
-  const int64_t at = (kind * groups + group) * PANEL_COLS + lane;
-  const uint8_t *sub = chunk + PANEL_COLS * 2 * (layout->has_min + 1);
+static float read_scale(const quant_layout_t *layout, const uint8_t *chunk, int32_t group,
+                        int64_t lane, int32_t kind) {
+  const int32_t groups = quant_span_groups(layout), own = group % groups;
+  const int64_t at = (kind * groups + own) * PANEL_COLS + lane, super = kind * PANEL_COLS + lane;
+  const uint8_t *span = chunk + quant_span_at(layout, group * layout->group);
   uint32_t byte;
   uint16_t half;
   float value;
   if (kind == 1 && layout->zero_point != ZERO_POINT_NONE) {
-    const uint8_t *zeros = chunk + scale_size(layout) * (size_t)(groups * PANEL_COLS);
+    const uint8_t *zeros = span + quant_scale_size(layout) * (size_t)(groups * PANEL_COLS);
     value = (float)layout->zero_point;
-    if (layout->zero_point == ZERO_POINT_EACH) value = (float)zeros[group * PANEL_COLS + lane];
-    return read_scale(layout, chunk, groups, group, lane, 0) * value;
+    if (layout->zero_point == ZERO_POINT_EACH) value = (float)zeros[own * PANEL_COLS + lane];
+    return read_scale(layout, chunk, group, lane, 0) * value;
   }
   switch (layout->scales) {
-  case QUANT_SCALES_F16: return read_half(chunk, at);
-  case QUANT_SCALES_BF16: memcpy(&half, chunk + 2 * at, 2); return float_from_bf16(half);
+  case QUANT_SCALES_F16: return read_half(span, at);
+  case QUANT_SCALES_BF16: memcpy(&half, span + 2 * at, 2); return float_from_bf16(half);
   case QUANT_SCALES_TWO_LEVEL:
-    value = kind == 0 ? (float)(int8_t)sub[at] : (float)sub[at];
-    return read_half(chunk, kind * PANEL_COLS + lane) * value;
+    value = kind == 0 ? (float)(int8_t)span[at] : (float)span[at];
+    return read_half(chunk, super) * value;
   case QUANT_SCALES_NIBBLES:
-    value = (float)(sub[group * PANEL_COLS + lane] >> 4 * kind & 15);
-    return read_half(chunk, kind * PANEL_COLS + lane) * value;
+    value = (float)(span[own * PANEL_COLS + lane] >> 4 * kind & 15);
+    return read_half(chunk, super) * value;
   case QUANT_SCALES_E8M0:
-    byte = chunk[at];
+    byte = span[at];
     return float_from_bits(byte < 2 ? (byte + 1) << 21 : (byte - 1) << 23);
-  case QUANT_SCALES_E4M3: return 0.5f * number_of_e4m3(chunk[at]);
+  case QUANT_SCALES_E4M3: return 0.5f * number_of_e4m3(span[at]);
   case QUANT_SCALES_FACTOR:
     memcpy(&value, chunk + lane * 4, sizeof value);
-    return number_of_e4m3(chunk[at + PANEL_COLS * 4]) * value * 0.5f;
-  default: memcpy(&value, chunk + 4 * at, sizeof value); return value;
+    return number_of_e4m3(span[at]) * value * 0.5f;
+  default: memcpy(&value, span + 4 * at, sizeof value); return value;
   }
 }
 
@@ -359,19 +351,17 @@ void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float 
   const quant_panel_t *panel = &weight->quant[row / PANEL_COLS];
   const quant_layout_t *layout = &panel->layout;
   int64_t lane = row % PANEL_COLS;
-  int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
   int32_t cols = (int32_t)MIN(weight->cols - first, QUANT_CHUNK);
   const uint8_t *chunk = weight->panels + panel->at;
   chunk += (size_t)(first / QUANT_CHUNK) * quant_chunk_bytes(layout, QUANT_CHUNK);
-  const uint8_t *codes = chunk + quant_scale_bytes(layout, padded);
   float scale = 0, min = 0;
   for (int32_t k = 0; k < cols; k++) {
-    const int32_t groups = DIV_UP(padded, layout->group), group = k / layout->group;
+    const int32_t group = k / layout->group;
     if (k % layout->group == 0) {
-      scale = read_scale(layout, chunk, groups, group, lane, 0);
-      min = layout->has_min ? read_scale(layout, chunk, groups, group, lane, 1) : 0;
+      scale = read_scale(layout, chunk, group, lane, 0);
+      min = layout->has_min ? read_scale(layout, chunk, group, lane, 1) : 0;
     }
-    float value = scale * (float)(unpack_code(layout, codes, lane, k) - layout->offset);
+    float value = scale * (float)(unpack_code(layout, chunk, lane, k) - layout->offset);
     out[k] = layout->has_min ? value - min : value;
   }
 }

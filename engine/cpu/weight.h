@@ -49,8 +49,9 @@ size_t quant_layout_panels(const weight_source_t *source, const weight_t *weight
 /* One column of a chunk of a panel, while it is packed. */
 typedef struct panel_column {
   const quant_layout_t *layout;
-  uint8_t *scales, *codes; /* of the chunk; the first byte of this column among its codes */
-  int32_t lane, groups;    /* 0..63; groups of the chunk */
+  uint8_t *chunk, *spans; /* of the panel, and what follows the head of the chunk */
+  size_t scale_bytes, span_bytes;
+  int32_t lane; /* 0..63 */
 } panel_column_t;
 
 /* quant_repack.c: packs a block of a format of GGUF files, columns [col, col + block) of the chunk,

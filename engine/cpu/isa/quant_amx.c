@@ -72,7 +72,8 @@ INLINE void amx_multiply(const amx_work_t *work, int32_t col, int32_t group, amx
   const quant_work_t *chunk = work->chunk;
   int32_t k = group * work->group;
   const uint8_t *x = work->x[0] + chunk->first + k;
-  const uint8_t *codes = chunk->codes + k * PANEL_COLS + col * 4;
+  const uint8_t *codes = quant_codes(chunk, k / QUANT_DEPTH_ALIGN * QUANT_DEPTH_ALIGN, 8) +
+                         k % QUANT_DEPTH_ALIGN * PANEL_COLS + col * 4;
   if (group % 2 == 0)
     TILE_PRODUCT(0, 2, 4);
   else
@@ -85,15 +86,15 @@ INLINE void amx_add(const amx_work_t *work, int32_t col, int32_t group, const am
   const quant_work_t *chunk = work->chunk;
   const quant_layout_t *layout = chunk->layout;
   const int64_t depth = chunk->gemm->depth, k = chunk->first + group * work->group;
-  const int32_t at = group * work->group / layout->group * PANEL_COLS + col;
-  const vf scale = vf_load(chunk->scale + at);
+  const int32_t at = group * work->group / layout->group;
+  const vf scale = vf_load(&chunk->scratch->scale[at][col]);
   UNROLL for (int r = 0; r < rows; r++) {
     vi dot = (vi)_mm512_load_si512(dots->at[group][r]);
     vf factor = scale * quant_x_scales(work->x[r], depth)[k / QUANT_DEPTH_ALIGN];
     sums[r] = vf_fma(__builtin_convertvector(dot, vf), factor, sums[r]);
   }
   if (!layout->has_min) return;
-  const vf min = vf_load(chunk->min + at);
+  const vf min = vf_load(&chunk->scratch->min[at][col]);
   UNROLL for (int r = 0; r < rows; r++) {
     const int32_t *x_sums = quant_x_sums(work->x[r], depth) + k / QUANT_GROUP_MIN;
     int32_t sum = work->group == QUANT_GROUP_MIN ? x_sums[0] : x_sums[0] + x_sums[1];
@@ -119,22 +120,29 @@ INLINE void amx_columns(amx_work_t *work, int32_t col, amx_dots_t *dots, const i
       vf_store(&chunk->scratch->sums[work->row + r][col], sums[r]);
 }
 
-/* Codes of a chunk as the tiles take them: bytes, and signed levels if there is an offset. */
-static const uint8_t *amx_codes(const quant_layout_t *layout, const uint8_t *codes, int32_t cols,
-                                uint8_t *out) {
+/* Makes the codes of a chunk what the tiles take: bytes, and signed levels if there is an offset.
+ */
+static void amx_codes(quant_work_t *work) {
+  const quant_layout_t *layout = work->layout;
+  uint8_t *out = work->scratch->codes, levels[sizeof layout->table];
+  const __m512i offset = _mm512_set1_epi8((char)layout->offset);
+  if (layout->bits == 8 && layout->offset == 0) return;
   if (layout->bits < 8) {
-    uint8_t levels[sizeof layout->table];
     for (size_t i = 0; i < sizeof levels; i++)
       levels[i] = (uint8_t)(layout->table[i] - layout->offset);
-    quant_unpack(out, codes, cols, layout->bits, levels);
-    if (layout->bits == 4) return out; /* the table gave signed levels */
-    codes = out;
+    quant_unpack(out, work, levels);
+    work->codes = out;
+    work->gap = 0;
   }
-  if (layout->offset == 0) return codes;
-  const __m512i offset = _mm512_set1_epi8((char)layout->offset);
-  for (int32_t i = 0; i < cols * PANEL_COLS; i += LINE_BYTES)
-    _mm512_store_si512(out + i, _mm512_sub_epi8(_mm512_loadu_si512(codes + i), offset));
-  return out;
+  if (layout->bits != 4 && layout->offset != 0) /* with 4 bits the table gave signed levels */
+    for (int32_t k = 0; k < work->cols; k += QUANT_DEPTH_ALIGN) {
+      const uint8_t *from = quant_codes(work, k, 8);
+      for (int32_t i = 0; i < QUANT_DEPTH_ALIGN * PANEL_COLS; i += LINE_BYTES)
+        _mm512_store_si512(out + k * PANEL_COLS + i,
+                           _mm512_sub_epi8(_mm512_loadu_si512(from + i), offset));
+    }
+  work->codes = out;
+  work->gap = 0;
 }
 
 static void amx_chunk(const quant_work_t *chunk, const char *next, size_t bytes) {
@@ -177,9 +185,8 @@ void gemm_quant_amx(const gemm_t *gemm) {
     work.cols = (int32_t)MIN(gemm->depth - first, QUANT_CHUNK);
     size_t bytes = quant_chunk_bytes(layout, work.cols);
     bool more = first + QUANT_CHUNK < gemm->depth || gemm->next != NULL;
-    work.codes =
-        amx_codes(layout, panel + quant_scale_bytes(layout, work.cols), work.cols, scratch.codes);
-    quant_scales(&work, panel);
+    work.codes = quant_scales(&work, panel);
+    amx_codes(&work);
     amx_chunk(&work, more ? (const char *)panel + bytes : NULL, bytes);
     panel += bytes;
   }

@@ -1,16 +1,18 @@
 /* quant_layout.h: quantised weights as the CPU kernels read them, and the activations beside them.
  *
  * A panel of 64 output columns is a sequence of chunks of 256 rows of depth (the last may be
- * shorter). A chunk is its scales, then its codes:
+ * shorter). A chunk is a head, which only some kinds of scales have, then spans: one group, or the
+ * two groups of 32 rows. A span is its scales, then its codes, so that a kernel which takes a few
+ * rows of activations reads one stream:
  *
  *   scales of numbers   f16, bf16 or f32 scale[groups][64], then min[groups][64]; or instead of
  *                       these uint8 [groups][64] zero points: min = scale * zero point, unless
  *                       one zero point serves for all
- *   scales two-level    f16 d[64], f16 dmin[64], int8 scale[groups][64], uint8 min[groups][64]
+ *   scales two-level    head f16 d[64], dmin[64]; int8 scale[groups][64], uint8 min[groups][64]
  *   scales nibbles      the same, but uint8 [groups][64]: scale in the low, min in the high nibble
  *   scales e8m0         byte e [groups][64]: 2^(e - 128), because the levels are doubled
  *   scales e4m3         byte [groups][64]: half of the number, without NaN
- *   scales factor       f32 factor[64], then byte [groups][64]: half of e4m3 number * factor
+ *   scales factor       head f32 factor[64]; byte [groups][64]: half of e4m3 number * factor
  *   codes               for each 32 rows of depth a plane of low bits, then one of the high bits
  *   plane of n bits     [n][64][4]: byte i of line l has row l * 32 / n + i in its lowest n bits,
  *                       row 4 + i of the line in the next n, and so on
@@ -71,24 +73,56 @@ static inline int32_t quant_low_bits(int32_t bits) {
   return bits == 8 ? 8 : bits < 4 ? 2 : 4;
 }
 
-/* Bytes of the scales of a chunk of `cols` rows of depth, and of the whole chunk. */
-static inline size_t quant_scale_bytes(const quant_layout_t *layout, int32_t cols) {
-  size_t groups = (size_t)((cols + layout->group - 1) / layout->group), kinds = layout->has_min + 1;
-  switch (layout->scales) {
-  case QUANT_SCALES_TWO_LEVEL: return (sizeof(uint16_t) + groups) * PANEL_COLS * kinds;
-  case QUANT_SCALES_NIBBLES: return (sizeof(uint16_t) * kinds + groups) * PANEL_COLS;
-  case QUANT_SCALES_E8M0:
-  case QUANT_SCALES_E4M3: return groups * PANEL_COLS;
-  case QUANT_SCALES_FACTOR: return (sizeof(float) + groups) * PANEL_COLS;
-  default: break;
-  }
-  size_t size = layout->scales == QUANT_SCALES_F32 ? sizeof(float) : sizeof(uint16_t);
-  if (layout->zero_point == ZERO_POINT_NONE) return size * kinds * groups * PANEL_COLS;
-  return (layout->zero_point == ZERO_POINT_EACH ? size + 1 : size) * groups * PANEL_COLS;
+/* Rows of depth of a span, and its groups. */
+static inline int32_t quant_span(const quant_layout_t *layout) {
+  return layout->group < QUANT_DEPTH_ALIGN ? QUANT_DEPTH_ALIGN : layout->group;
+}
+static inline int32_t quant_span_groups(const quant_layout_t *layout) {
+  return layout->group < QUANT_DEPTH_ALIGN ? 2 : 1;
 }
 
+/* Bytes of the head of a chunk, of one scale or minimum, and of the scales of a span. */
+static inline size_t quant_head_bytes(const quant_layout_t *layout) {
+  switch (layout->scales) {
+  case QUANT_SCALES_TWO_LEVEL:
+  case QUANT_SCALES_NIBBLES: return sizeof(uint16_t) * PANEL_COLS * (size_t)(layout->has_min + 1);
+  case QUANT_SCALES_FACTOR: return sizeof(float) * PANEL_COLS;
+  default: return 0;
+  }
+}
+static inline size_t quant_scale_size(const quant_layout_t *layout) {
+  switch (layout->scales) {
+  case QUANT_SCALES_F32: return sizeof(float);
+  case QUANT_SCALES_F16:
+  case QUANT_SCALES_BF16: return sizeof(uint16_t);
+  default: return 1;
+  }
+}
+static inline size_t quant_scale_bytes(const quant_layout_t *layout) {
+  size_t size = quant_scale_size(layout);
+  if (layout->zero_point == ZERO_POINT_EACH)
+    size += 1;
+  else if (layout->zero_point == ZERO_POINT_NONE && layout->scales != QUANT_SCALES_NIBBLES)
+    size *= (size_t)(layout->has_min + 1);
+  return size * (size_t)quant_span_groups(layout) * PANEL_COLS;
+}
+
+/* Where the span of row `k` of a chunk begins, and the codes of its 32 rows; bytes of a chunk of
+ * `cols` rows. */
+static inline size_t quant_span_at(const quant_layout_t *layout, int32_t k) {
+  const int32_t span = quant_span(layout), codes = span * PANEL_COLS / 8 * layout->bits;
+  return quant_head_bytes(layout) +
+         (size_t)(k / span) * (quant_scale_bytes(layout) + (size_t)codes);
+}
+static inline size_t quant_codes_at(const quant_layout_t *layout, int32_t k) {
+  const int32_t block = k % quant_span(layout) / QUANT_DEPTH_ALIGN;
+  return quant_span_at(layout, k) + quant_scale_bytes(layout) +
+         (size_t)(block * layout->bits * QUANT_LINE);
+}
 static inline size_t quant_chunk_bytes(const quant_layout_t *layout, int32_t cols) {
-  return quant_scale_bytes(layout, cols) + (size_t)(cols * PANEL_COLS * layout->bits / 8);
+  const size_t spans = (size_t)((cols + quant_span(layout) - 1) / quant_span(layout));
+  return quant_head_bytes(layout) + spans * quant_scale_bytes(layout) +
+         (size_t)(cols * PANEL_COLS * layout->bits / 8);
 }
 
 /* Where the parts of a staged row begin: int8 q[depth], then these. */
