@@ -75,6 +75,9 @@ struct device {
   /* states of sequences, state.c */
   state_desc_t state;
   float *states;
+  /* probe.c: gemm_t.ahead of products with such weights, and the largest of these */
+  bool ahead_quant, ahead_plain;
+  const weight_t *probed_quant, *probed_plain;
   /* workspaces, taken in prepare */
   step_limits_t limits;
   bool prepared;

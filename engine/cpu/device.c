@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/lora.h"
+#include "engine/cpu/probe.h"
 #include "engine/cpu/ranks.h"
 
 #include "engine/base/util.h"
@@ -43,6 +44,8 @@ static int cpu_open(const device_options_t *options, device_t **out, inferd_erro
   if (options->lender != NULL) {
     device->cols_max = options->lender->cols_max;
     device->unpacked_depth = options->lender->unpacked_depth;
+    device->ahead_quant = options->lender->ahead_quant;
+    device->ahead_plain = options->lender->ahead_plain;
   }
   device->pool = pool_new(threads);
   if (device->pool == NULL) {
@@ -153,6 +156,7 @@ static int cpu_prepare(device_t *device, const step_limits_t *limits, inferd_err
   if (code == 0) code = moe_prepare(device, error);
   if (code == 0) code = ranks_prepare(device, error);
   if (code == 0) code = lora_prepare(device, error);
+  if (code == 0) probe_products(device);
   device->prepared = code == 0;
   return code;
 }

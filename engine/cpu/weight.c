@@ -13,6 +13,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/probe.h"
 
 #include "engine/base/half.h"
 #include "engine/base/util.h"
@@ -275,6 +276,7 @@ int cpu_weight(device_t *device, const weight_source_t *source, weight_t **out,
   if (weight->depth > device->cols_max) device->cols_max = weight->depth;
   if (weight->format != WEIGHT_PLAIN && weight->depth > device->unpacked_depth)
     device->unpacked_depth = weight->depth;
+  probe_note(device, weight);
   *out = weight;
   return 0;
 }
@@ -333,12 +335,14 @@ void weight_multiply(const device_t *device, const weight_t *weight, int64_t ind
   if (weight->quant != NULL) {
     gemm->ldx = (int64_t)stride;
     gemm->layout = &weight->quant[index].layout;
+    gemm->ahead = device->ahead_quant;
     gemm->next = more ? weight->panels + weight->quant[index + 1].at : NULL;
     kernels->gemm_quant(gemm);
     return;
   }
   gemm->ldx = weight->cols;
   if (weight->dtype == DTYPE_BF16) gemm->ldx = (int64_t)(stride / kernels->staged_size);
+  gemm->ahead = device->ahead_plain;
   gemm->next = more && weight->format == WEIGHT_PLAIN ? data + weight->panel_bytes : NULL;
   kernels->gemm[weight->dtype](gemm);
 }

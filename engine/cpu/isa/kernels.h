@@ -30,6 +30,7 @@ typedef struct gemm {
   int64_t ldx; /* elements between rows of x; bytes if the weights are quantised */
   const void *panel;
   const void *next; /* panel that this thread reads next, prefetched; never dereferenced */
+  bool ahead; /* a single pass of a few rows prefetches; else the processor does, see probe.c */
   const quant_layout_t *layout; /* quantised weights only */
   int64_t depth;
   int32_t rows, cols; /* cols 1..64 */

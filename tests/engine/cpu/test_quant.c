@@ -4,7 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
-#include "engine/cpu/weight.h"
+#include "engine/cpu/cpu.h"
 #include "engine/quant/quant.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
@@ -325,6 +325,7 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
   for (size_t i = 0; i < ARRAY_LEN(threads); i += SANITIZED ? 2 : 1) {
     device_t *device = device_prepared(tier, threads[i], &limits);
     weight_t *weight = matrix_weight(device, &matrix, 1);
+    device->ahead_quant = i % 2;
     if (i == 0) ops_cpu.linear(device, ACT(expected), ACT(x), weight, NULL, NULL, ROWS_MAX);
     for (size_t j = i % 3; j < ARRAY_LEN(steps); j += SANITIZED ? 5 : i ? 3 : 1) {
       memset(out, 0xff, sizeof(float) * ROWS_MAX * N);
@@ -351,6 +352,39 @@ Test(quant, bits_do_not_depend_on_rows_or_threads) {
   random_state_t random = random_start(43);
   for (int t = 0; t < count; t++)
     for (size_t i = 0; i < ARRAY_LEN(some); i++) check_bits(tiers[t], some[i], &random);
+}
+
+/* What is measured while a device is prepared: the largest matrix, whatever its last panel has, and
+ * none that is too small. The choice changes no bit. */
+Test(quant, prefetching_is_measured_and_changes_no_bit) {
+  static const weight_format_t formats[] = {WEIGHT_Q8_0, WEIGHT_Q4_K};
+  static const int64_t rows[] = {8 * PANEL_COLS - 63, 40 * PANEL_COLS + 1};
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  random_state_t random = random_start(47);
+  for (size_t i = 0; i < ARRAY_LEN(rows) * (size_t)count; i++) {
+    matrix_t matrix = {rows[i % 2], 768, &formats[i % 2], 1, 1, 0, NULL, NULL, {0}};
+    matrix_t small = {7 * PANEL_COLS, 256, &formats[1], 1, 1, 0, NULL, NULL, {0}};
+    device_t *device = device_open(tiers[i / 2], 2);
+    inferd_error_t error;
+    float *x = random_floats(&random, matrix.cols, 1), *out[2];
+    matrix_make(&random, &matrix), matrix_make(&random, &small);
+    matrix_weight(device, &small, 1);
+    ASSERT_EQ(device->probed_quant, NULL);
+    weight_t *weight = matrix_weight(device, &matrix, 1);
+    matrix_weight(device, &small, 1);
+    ASSERT_EQ(device->probed_quant, weight);
+    ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
+    for (int with = 0; with < 2; with++) {
+      out[with] = malloc((size_t)matrix.rows * sizeof(float));
+      device->ahead_quant = with;
+      ops_cpu.linear(device, ACT(out[with]), ACT(x), weight, NULL, NULL, 1);
+    }
+    ASSERT_EQ(memcmp(out[0], out[1], (size_t)matrix.rows * sizeof(float)), 0);
+    ops_cpu.close(device);
+    matrix_free(&matrix), matrix_free(&small);
+    free(x), free(out[0]), free(out[1]);
+  }
 }
 
 /* Panels take little more than the rows of the file: codes keep their bits, and scales theirs but

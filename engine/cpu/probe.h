@@ -1,0 +1,16 @@
+/* probe.h: what is measured at start because processors differ in it.
+ *
+ * Engine thread, while a model loads and a device is prepared.
+ */
+#ifndef INFERD_ENGINE_CPU_PROBE_H
+#define INFERD_ENGINE_CPU_PROBE_H
+
+#include "engine/cpu/cpu.h"
+
+/* Remembers the largest weight of a kind: products with it are measured. */
+void probe_note(device_t *device, const weight_t *weight);
+/* Sets device->ahead_quant and ahead_plain; without such a weight they stay as they are. The
+ * workspaces are there already. */
+void probe_products(device_t *device);
+
+#endif
