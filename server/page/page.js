@@ -6,6 +6,7 @@
 const $ = (id) => document.getElementById(id);
 const KEY = 'inferd-key';
 const POLL_MS = 2000;
+const USAGE_MS = 30000;
 const SAMPLES = 60;
 const ALTERNATIVES = 5;
 const SCHEMA = { type: 'object', properties: { name: { type: 'string', maxLength: 40 }, age: { type: 'integer', minimum: 0, maximum: 120 } },
@@ -690,6 +691,23 @@ function showMetrics(m) {
     m.resident && `${bytes(m.resident)} of memory`].filter(Boolean).join(' · ');
 }
 
+/* What keys have used: all keys for an admin key, else the own one. */
+async function readUsage() {
+  let said = 'Nothing yet.';
+  let rows = [];
+  try {
+    const { data } = await (await ask('v1/usage?group_by=model,api_key_id')).json();
+    rows = data.reverse().flatMap(({ start_time: day, results }) => results.map((used) => [
+      new Date(day * 1000).toISOString().slice(5, 10), [used.model, used.api_key_name].filter(Boolean).join(' · '),
+      ...[used.num_model_requests, used.input_tokens, used.output_tokens].map(count)]));
+  } catch (fault) {
+    said = fault.message;
+  }
+  $('usage').lastElementChild.replaceChildren(...rows.map((row) => el('tr', {}, ...row.map((text) => el('td', {}, text)))));
+  $('usage').hidden = rows.length === 0;
+  $('usage-said').textContent = rows.length > 0 ? '' : said;
+}
+
 /* ---- the page ---- */
 
 const isEnter = (event) => event.key === 'Enter' && !event.shiftKey && !event.isComposing;
@@ -802,6 +820,11 @@ function wireTabs() {
   }
 }
 
+function wireUsage() {
+  $('usage-box').addEventListener('toggle', () => { if ($('usage-box').open) readUsage(); });
+  setInterval(() => { if ($('usage-box').open && !document.hidden) readUsage(); }, USAGE_MS);
+}
+
 makeFields();
 $('chips').append(...CHIPS.map(([word, text]) => button(word, () => say(text()), '')));
 wireForms();
@@ -809,6 +832,7 @@ wirePictures();
 wireSettings();
 wireTokens();
 wireTabs();
+wireUsage();
 document.addEventListener('keydown', (event) => {
   if (event.key !== 'Escape') return;
   hideTip();

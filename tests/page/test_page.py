@@ -337,6 +337,40 @@ def test_metrics_may_be_closed(start, tab):
     page.wait_text("#status", "ready")
 
 
+def test_what_was_used_is_a_table(start, tab, tmp_path):
+    """A row a day, model and key, as /v1/usage has it; an admin key sees all."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-alice-0123456789 alice\nsk-bob-0123456789 bob\n")
+    keys.chmod(0o600)
+    server = start("--served-model-name", "demo", "--store", tmp_path / "store.db",
+                   "--api-key-file", keys, "--admin-key", "boss")
+    for key in ("alice", "bob"):
+        server.key = f"sk-{key}-0123456789"
+        server.complete("Hello", max_tokens=3, ignore_eos=True)
+    told = [result for bucket in server.get("/v1/usage?group_by=model").json["data"]
+            for result in bucket["results"]]
+    for key, names in (("sk-bob-0123456789", ["demo · bob"]),
+                       ("boss", ["demo · alice", "demo · bob"])):
+        page = tab(server)
+        page.type("#key", key)
+        page.press("Enter")
+        page.wait("document.title === 'demo · inferd'")
+        page.click("#usage-box summary")
+        page.wait("document.querySelectorAll('#usage tbody tr').length === %d" % len(names))
+        rows = page.js("[...document.querySelectorAll('#usage tbody tr')].map("
+                       "(row) => [...row.cells].map((cell) => cell.textContent))")
+        assert [row[1] for row in rows] == names
+        assert rows[-1][2:] == ["1", str(told[0]["input_tokens"]), "3"]
+
+
+def test_a_server_without_a_store_has_no_usage(demo, tab):
+    page = tab(demo)
+    page.wait_text("#status", "ready")
+    page.click("#usage-box summary")
+    page.wait_text("#usage-said", demo.get("/v1/usage").error["message"][:30])
+    assert page.js("document.getElementById('usage').hidden")
+
+
 def test_a_lost_server_is_said_and_found_again(start, tab):
     first = start("--served-model-name", "demo")
     page = tab(first)
