@@ -79,18 +79,20 @@ void batch_free(batch_t *batch) {
   free(batch->embedded_tokens);
   free(batch->embedded_rows);
   free(batch->rope_room);
+  free(batch->seen_room);
   free(batch);
 }
 
-int batch_see(batch_t *batch, int32_t tokens_max, image_rows_t *rows) {
+int batch_see(batch_t *batch, int32_t tokens_max, image_rows_t *rows, bool whole) {
   const size_t t = (size_t)tokens_max;
   batch->image_rows = rows;
   batch->rope_stride = tokens_max;
   batch->embedded_tokens = calloc(t, sizeof *batch->embedded_tokens);
   batch->embedded_rows = calloc(t, sizeof *batch->embedded_rows);
   batch->rope_room = calloc(3 * t, sizeof *batch->rope_room);
-  bool complete =
-      batch->embedded_tokens != NULL && batch->embedded_rows != NULL && batch->rope_room != NULL;
+  if (whole) batch->seen_room = calloc(t, sizeof *batch->seen_room);
+  bool complete = batch->embedded_tokens != NULL && batch->embedded_rows != NULL &&
+                  batch->rope_room != NULL && (!whole || batch->seen_room != NULL);
   return complete ? 0 : -1;
 }
 
@@ -158,8 +160,17 @@ static void set_slots(batch_t *batch, int32_t token, int32_t row, int32_t positi
   }
 }
 
-/* How the tokens of an entry, the last of the batch, are rotated, and which of them are rows of
- * pictures. */
+/* Up to where a token sees its picture, that of the batch which is at `position`. The one before
+ * it, if it is of the same run, knows. */
+static int32_t find_end(const batch_t *batch, const request_t *request, const image_t *image,
+                        int32_t token, int32_t first, int32_t position) {
+  if (token > first && batch->seen_room[token - 1] > position) return batch->seen_room[token - 1];
+  return image_run_end(image, image_rows_placeholder(batch->image_rows), request->prompt_ids,
+                       position);
+}
+
+/* How the tokens of an entry, the last of the batch, are rotated, which of them are rows of
+ * pictures, and what these see. */
 static void see_tokens(batch_t *batch, const plan_entry_t *entry, int32_t first) {
   const request_t *request = entry->sequence->group->request;
   const int32_t stride = batch->rope_stride;
@@ -170,7 +181,11 @@ static void see_tokens(batch_t *batch, const plan_entry_t *entry, int32_t first)
     const int32_t t = first + i;
     const image_token_t token = image_walk_next(&walk, batch->input_ids[t]);
     for (int32_t axis = 0; axis < 3; axis++) batch->rope_room[axis * stride + t] = token.rope[axis];
+    if (batch->seen_until != NULL) batch->seen_until[t] = 0;
     if (token.image == NULL) continue;
+    if (batch->seen_until != NULL)
+      batch->seen_until[t] =
+          find_end(batch, request, token.image, t, first, entry->num_computed + i);
     batch->embedded_tokens[batch->num_embedded] = t;
     batch->embedded_rows[batch->num_embedded++] =
         image_rows_use(batch->image_rows, request, token.image, token.row);
@@ -222,6 +237,7 @@ static void add_next(batch_t *batch, plan_entry_t *entry, int32_t row) {
   batch->token_types[t] = batch->adapters[t] = 0;
   for (int32_t axis = 0; axis < 3 && batch->rope_positions != NULL; axis++)
     batch->rope_room[axis * batch->rope_stride + t] = entry->num_computed;
+  if (batch->seen_until != NULL) batch->seen_until[t] = 0;
   set_slots(batch, t, row, entry->num_computed);
   entry->first_row = batch->num_selected;
   select_index(batch, t, row, -1);
@@ -239,7 +255,9 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
   batch->num_state_saves = batch->num_embedded = 0;
   if (batch->image_rows != NULL) image_rows_launch(batch->image_rows);
-  batch->rope_positions = batch->image_rows != NULL && sees(plan) ? batch->rope_room : NULL;
+  const bool seeing = batch->image_rows != NULL && sees(plan);
+  batch->rope_positions = seeing ? batch->rope_room : NULL;
+  batch->seen_until = seeing ? batch->seen_room : NULL;
   batch->num_reqs = plan->num_entries;
   batch->max_query_len = batch->max_seq_len = 0;
   const int32_t shift = __builtin_ctz((unsigned)batch->block_size);

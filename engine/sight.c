@@ -161,6 +161,23 @@ static void set_most(sight_t *sight, int64_t patches) {
     sight->looks[i].patches_max = i < RUNS_LARGE ? most : MIN(most, SMALL_PATCHES / block * block);
 }
 
+/* Whether tokens of a picture see all of it. */
+static bool sees_whole(const engine_t *engine) {
+  return engine->blueprint.picture_mask != PICTURES_CAUSAL;
+}
+
+/* Tokens that see each other are in one step, beside a token of every sequence. */
+static int check_step(const engine_t *engine, const vision_t *vision, inferd_error_t *error) {
+  const engine_options_t *options = &engine->options;
+  const uint32_t run = vision->processor.view_tokens;
+  const int64_t least = (int64_t)run + options->max_num_seqs;
+  if (!sees_whole(engine) || options->max_num_batched_tokens >= least) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "max_num_batched_tokens is %d; the %u tokens of a picture are in one step, so "
+                   "it must be at least %lld with max_num_seqs %d",
+                   options->max_num_batched_tokens, run, (long long)least, options->max_num_seqs);
+}
+
 /* Patches of the largest picture: what the processor makes, in a context, in the memory of a
  * quarter of what is free. */
 static void choose_patches(const engine_t *engine, sight_t *sight, int32_t context) {
@@ -188,6 +205,7 @@ int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
     sight->plan = plan;
     code = read_vision(engine, &sight->vision, &why);
     if (code == 0) code = check_match(sight, &why);
+    if (code == 0) code = check_step(engine, &sight->vision, &why);
     if (code != 0) reason = why.message;
   }
   if (reason != NULL) {
@@ -276,8 +294,10 @@ int sight_prepare(engine_t *engine, inferd_error_t *error) {
 int sight_join(engine_t *engine, step_t *step) {
   if (engine->sight == NULL) return 0;
   engine->scheduler->image_rows = engine->sight->rows;
+  engine->scheduler->pictures_whole = sees_whole(engine);
   step->batch->num_deep = engine->sight->plan.num_deep;
-  return batch_see(step->batch, engine->options.max_num_batched_tokens, engine->sight->rows);
+  return batch_see(step->batch, engine->options.max_num_batched_tokens, engine->sight->rows,
+                   sees_whole(engine));
 }
 
 void sight_free(engine_t *engine) {

@@ -72,10 +72,10 @@ typedef struct batch {
   /* [T] a token sees the positions below this one even where they are behind it: the end of its
    * picture; 0 = none. NULL = no token does. */
   int32_t *seen_until;
-  /* Of batch_see: where rows of pictures are, NULL = the model sees none, and the array behind
-   * rope_positions. */
+  /* Of batch_see: where rows of pictures are, NULL = the model sees none, and the arrays behind
+   * rope_positions and seen_until. */
   struct image_rows *image_rows;
-  int32_t *rope_room;
+  int32_t *rope_room, *seen_room; /* seen_room NULL = no layer sees pictures whole */
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */
   int32_t *selected_token_indices; /* [S] ascending, each once */
@@ -101,7 +101,7 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
               int32_t num_groups, batch_t **out);
 void batch_free(batch_t *batch);
 /* The model sees: takes the arrays for steps with pictures, of so many tokens. The same errors. */
-int batch_see(batch_t *batch, int32_t tokens_max, struct image_rows *rows);
+int batch_see(batch_t *batch, int32_t tokens_max, struct image_rows *rows, bool whole);
 /* Fills the batch from a plan. With r = request_row[t]:
  * positions[t] = num_computed_tokens[r] + (t - query_start_loc[r]);
  * slot_mapping[g, t] = block_table[r][g, position / block_size] * block_size + position %

@@ -56,21 +56,22 @@ static void add_wanted(scheduler_t *scheduler) {
 }
 
 void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
+  seq->saving.ns = 0;
   want(scheduler, seq, n);
   add_wanted(scheduler);
 }
 
 /* ---- draft tokens ---- */
 
-/* Draft tokens that the sequence can have: of the request, the context, the budget, and its share
- * of those that may be in flight. */
+/* Draft tokens that the sequence can have: of the request, the context, the budget, less a picture
+ * that needs so much of it at once, and its share of those that may be in flight. */
 static int32_t drafts_room(const scheduler_t *scheduler, const sequence_t *seq) {
   int32_t most = scheduler->options.has_states ? DRAFT_STATES_MAX : DRAFTS_IN_FLIGHT_MAX;
   int32_t taken = scheduler->drafts.num_in_flight + scheduler->plan.num_drafts;
   int32_t room = MIN(most / MAX(scheduler->pace.num_draws, 1) - 1, most - taken);
   room = MIN(room, seq->group->request->params.max_tokens - seq->num_output_tokens - 1);
   room = MIN(room, scheduler->options.max_model_len - 1 - sequence_num_tokens(seq));
-  return MIN(room, plan_budget_left(scheduler) - 1);
+  return MIN(room, plan_budget_left(scheduler) - 1 - scheduler->pace.run_tokens);
 }
 
 /* Of so many decodes whose drafts are not worth their time one drafts a token all the same: or

@@ -168,6 +168,8 @@ void plan_pace(scheduler_t *scheduler) {
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;
       if (!group->forked) pace->prompt_tokens += plan_tokens_left(group);
+      if (scheduler->pictures_whole)
+        pace->run_tokens = MAX(pace->run_tokens, pictures_run(scheduler, &group->sequence));
       continue;
     }
     if (!is_bounded && scheduler->options.draft.tokens_max == 0 && stages <= 1) continue;
@@ -339,19 +341,52 @@ bool plan_client_has_time(const scheduler_t *scheduler, const group_t *group) {
              client_prompts_bound(scheduler, client);
 }
 
+/* Of the time of the step, what a prompt of the group may still have. */
+static double time_left(const scheduler_t *scheduler, const group_t *group) {
+  const tenant_pace_t *client = client_of(scheduler, group);
+  double left = client_prompts_bound(scheduler, client) - client->spent_ns - client->aside_ns;
+  return MIN(left, step_left(scheduler));
+}
+
+/* Whether a prompt of the group gets a block where it has no time for more. */
+static bool gets_block(const scheduler_t *scheduler, const group_t *group) {
+  bool has_time = plan_client_has_time(scheduler, group) && plan_has_time(scheduler);
+  return has_time || group == scheduler->pace.first;
+}
+
 int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
                           int32_t part) {
   const group_t *group = seq->group;
   int32_t n = plan_chunk(scheduler, seq, budget), block = scheduler->pool->block_size;
   if (!bounds_prompts(scheduler)) return n;
-  const tenant_pace_t *client = client_of(scheduler, group);
-  double left = client_prompts_bound(scheduler, client) - client->spent_ns - client->aside_ns;
-  bool has_time = plan_client_has_time(scheduler, group) && plan_has_time(scheduler);
-  int32_t least = has_time || group == scheduler->pace.first ? block : 0;
-  bool scores = group->request->params.num_prompt_logprobs >= 0;
-  left = MIN(left, step_left(scheduler));
-  int32_t fits = cost_tokens(&scheduler->cost, seq->num_computed_tokens, scores, left / part);
-  return fits >= n ? n : MIN(n, MAX(fits - fits % block, least));
+  const bool scores = group->request->params.num_prompt_logprobs >= 0;
+  const double left = time_left(scheduler, group) / part;
+  const int32_t run = pictures_run(scheduler, seq);
+  const double saved = run > 0 ? seq->saving.ns : 0;
+  int32_t fits = cost_tokens(&scheduler->cost, seq->num_computed_tokens, scores, left + saved);
+  if (fits >= n) return n;
+  if (run > 0) return fits >= run ? run : 0;
+  n = MIN(n, MAX(fits - fits % block, gets_block(scheduler, group) ? block : 0));
+  return pictures_cut(scheduler, seq, n);
+}
+
+/* In the mean of steps a picture takes no more time than chunks would; a step that has it takes as
+ * much longer as those before it took less. */
+void plan_save(scheduler_t *scheduler, sequence_t *seq, int32_t part) {
+  group_t *group = seq->group;
+  const bool again = seq->saving.saved_in == scheduler->num_plans;
+  if (!bounds_prompts(scheduler) || pictures_run(scheduler, seq) == 0 ||
+      plan_chunk(scheduler, seq, plan_budget_left(scheduler)) <= 0)
+    return;
+  const cost_work_t work = cost_of_tokens(seq->num_computed_tokens, scheduler->pool->block_size);
+  const double least =
+      gets_block(scheduler, group) && !again ? cost_ns(&scheduler->cost, &work) : 0;
+  const double ns = MAX(time_left(scheduler, group) / part, least);
+  if (ns <= 0) return;
+  seq->saving = (saving_t){seq->saving.ns + ns, scheduler->num_plans};
+  pace_of(scheduler, group)->aside_ns += ns;
+  scheduler->pace.step_ns -= ns;
+  plan_note_chunk(scheduler, group);
 }
 
 void plan_note_chunk(scheduler_t *scheduler, const group_t *group) {

@@ -19,14 +19,52 @@ static const image_t *first_unseen(const scheduler_t *scheduler, const sequence_
   return NULL;
 }
 
-int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
-  if (scheduler->image_rows == NULL || seq->group->is_plain) return n;
+static int32_t cut_unseen(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
   const image_t *image = first_unseen(scheduler, seq);
   return image == NULL ? n : MIN(n, MAX(image->first - seq->num_computed_tokens, 0));
 }
 
+/* The picture that the token at `position` is a row of; NULL = it is text. */
+static const image_t *picture_at(const scheduler_t *scheduler, const sequence_t *seq,
+                                 int32_t position) {
+  const request_t *request = seq->group->request;
+  for (int32_t i = 0; i < request->num_images && request->images[i].first <= position; i++) {
+    if (position >= request->images[i].end) continue;
+    const bool is_row =
+        request->prompt_ids[position] == image_rows_placeholder(scheduler->image_rows);
+    return is_row ? &request->images[i] : NULL;
+  }
+  return NULL;
+}
+
+static bool are_whole(const scheduler_t *scheduler, const sequence_t *seq) {
+  return scheduler->image_rows != NULL && scheduler->pictures_whole && !seq->group->is_plain;
+}
+
+int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
+  if (scheduler->image_rows == NULL || seq->group->is_plain) return n;
+  n = cut_unseen(scheduler, seq, n);
+  const int32_t end = seq->num_computed_tokens + n;
+  const image_t *image =
+      n > 0 && are_whole(scheduler, seq) ? picture_at(scheduler, seq, end) : NULL;
+  if (image == NULL) return n;
+  const int32_t first = image_run_first(image, image_rows_placeholder(scheduler->image_rows),
+                                        seq->group->request->prompt_ids, end);
+  return MAX(first - seq->num_computed_tokens, 0);
+}
+
+int32_t pictures_run(const scheduler_t *scheduler, const sequence_t *seq) {
+  const int32_t at = seq->num_computed_tokens;
+  const image_t *image = are_whole(scheduler, seq) ? picture_at(scheduler, seq, at) : NULL;
+  if (image == NULL) return 0;
+  return image_run_end(image, image_rows_placeholder(scheduler->image_rows),
+                       seq->group->request->prompt_ids, at) -
+         at;
+}
+
 bool pictures_block(const scheduler_t *scheduler, const sequence_t *seq) {
-  return pictures_cut(scheduler, seq, 1) == 0;
+  return scheduler->image_rows != NULL && !seq->group->is_plain &&
+         cut_unseen(scheduler, seq, 1) == 0;
 }
 
 int32_t pictures_cut_drafts(const scheduler_t *scheduler, const int32_t *ids, int32_t count) {

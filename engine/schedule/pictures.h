@@ -12,9 +12,14 @@
 
 enum { PICTURES_BEGUN_MAX = 8 };
 
-/* Of the next n tokens of a sequence, those before a picture that the tower has not seen. */
+/* Of the next n tokens of a sequence, those before a picture that the tower has not seen, and where
+ * pictures are whole in a step, before one that these do not have to its end. Such a picture is a
+ * run of placeholders: of several views each is one. */
 int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
-/* Whether the next token is of such a picture. */
+/* Tokens of the run that the next token is of, from there on; 0 = it is of none, or may be computed
+ * without the others. A run that has begun is computed to that place, all of it, by another. */
+int32_t pictures_run(const scheduler_t *scheduler, const sequence_t *seq);
+/* Whether the next token is of a picture that the tower has not seen. */
 bool pictures_block(const scheduler_t *scheduler, const sequence_t *seq);
 /* Of draft tokens that were looked up, those before the first placeholder of a picture: nothing is
  * drawn there. */

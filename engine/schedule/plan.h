@@ -73,9 +73,14 @@ bool plan_next_round(scheduler_t *scheduler);
 void plan_choose_first(scheduler_t *scheduler);
 /* plan_chunk of a prompt, within the time that the step and the client have left, or (part > 1)
  * within one of so many parts of it. A chunk that is cut ends at a block's length; the first of a
- * plan has one block at least. */
+ * plan has one block at least. A picture that must be whole in a step is there when what was saved
+ * for it and what is left are enough together. */
 int32_t plan_prompt_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget,
                           int32_t part);
+/* A prompt whose next tokens are a picture that must be whole in a step, which takes longer than
+ * what the step and the client have left, keeps that for later steps; in a plan a block's time at
+ * least, once. */
+void plan_save(scheduler_t *scheduler, sequence_t *seq, int32_t part);
 /* The chunk is in the plan. */
 void plan_note_chunk(scheduler_t *scheduler, const group_t *group);
 /* Sets time aside for the chunk of a prompt, or (times -1) gives it free again. */

@@ -257,10 +257,11 @@ int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   if (seq->slices.total > 0)
     n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
   int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
-  if (threshold > 0 && n > threshold) n = threshold;
+  const int32_t run = pictures_run(scheduler, seq); /* it is whole whatever bounds chunks */
+  if (threshold > 0 && n > threshold) n = MIN(n, MAX(threshold, run));
   n = MIN(n, plan_share_of_prompt(scheduler, seq));
-  if (most > 0 && n > most) n = most;
-  return table_own_tokens(scheduler, seq, pictures_cut(scheduler, seq, MIN(n, budget)));
+  if (most > 0 && n > most) n = MIN(n, MAX(most, run));
+  return pictures_cut(scheduler, seq, table_own_tokens(scheduler, seq, MIN(n, budget)));
 }
 
 /* Sends a group back to `waiting` that was to share side blocks which are gone: it will compute
@@ -281,6 +282,7 @@ static bool plan_chunks(scheduler_t *scheduler, group_t *group, group_t **next) 
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     if (!sequence_is_live(seq) || !table_advance(scheduler, seq)) continue;
     int32_t n = plan_prompt_chunk(scheduler, seq, plan_budget_left(scheduler), 1);
+    if (n <= 0) plan_save(scheduler, seq, 1);
     if (n <= 0) continue;
     if (!plan_make_room(scheduler, group, table_need(scheduler, seq, n), next)) return false;
     table_grow(scheduler, seq, n);
@@ -450,7 +452,10 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   if (first == NULL || !scheduler->options.chunked_prefill) return true;
   int32_t part = scheduler->options.ageing > 0 ? PASSED_PART_AGEING : PASSED_PART;
   int32_t budget = DIV_UP(plan_budget_left(scheduler), part);
+  budget = MAX(budget, pictures_run(scheduler, &first->sequence));
+  budget = MIN(budget, plan_budget_left(scheduler));
   int32_t aside = plan_prompt_chunk(scheduler, &first->sequence, budget, part);
+  if (aside == 0) plan_save(scheduler, &first->sequence, part);
   scheduler->budget -= aside;
   plan_set_aside(scheduler, &first->sequence, aside, 1);
   while (stays && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0 &&

@@ -81,6 +81,7 @@ typedef struct scheduler {
   draft_sums_t drafts;
   struct activity *activity;     /* of the engine; NULL = none */
   struct image_rows *image_rows; /* of the engine, lent; NULL = the model sees no pictures */
+  bool pictures_whole;           /* a token of a picture sees all of it: a step has it whole */
   double tower_ns;               /* of the tower since the last plan, for a group of this tenant */
   int32_t tower_tenant;
   plan_t plan;

@@ -18,6 +18,11 @@
 
 enum { WAITING_LEVELS = 10 }; /* of the skip list of waiting.h: 4^10 groups */
 struct group;
+/* Time of steps that a prompt had and left, for a picture that must be in one step. pace.c */
+typedef struct saving {
+  double ns;
+  uint64_t saved_in; /* scheduler.num_plans of the plan that gave the last of it */
+} saving_t;
 /* What every step reads of a decode stands first, here and in group_t: few cache lines. */
 typedef struct sequence {
   struct group *group;
@@ -52,6 +57,7 @@ typedef struct sequence {
   int32_t num_scored, num_pooled; /* prompt logprobs emitted; leading prompt tokens pooled */
   int32_t grammar_row;            /* row whose matcher follows this sequence; -1 = none yet */
   sequence_masks_t masks;
+  saving_t saving;
   double cumulative_logprob; /* sum over the output tokens, of raw logprobs */
   /* Set when the sequence finishes; stop_token_id and stop_string are -1 if they do not apply. */
   int32_t error_code, stop_token_id, stop_string;
@@ -101,7 +107,6 @@ typedef struct group {
   struct group *skip[WAITING_LEVELS]; /* waiting.c: the next group of each level */
   struct group *older, *newer;
   struct trace *trace; /* of the engine; NULL = off */
-  char padding[16];    /* to the end of a cache line: see step_plan.h */
 } group_t;
 
 typedef struct group_queue {

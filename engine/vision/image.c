@@ -65,3 +65,15 @@ image_token_t image_walk_next(image_walk_t *walk, int32_t id) {
   if (walk->position == image->end) pass(walk);
   return token;
 }
+
+int32_t image_run_first(const image_t *image, int32_t placeholder_id, const int32_t *prompt_ids,
+                        int32_t position) {
+  while (position > image->first && prompt_ids[position - 1] == placeholder_id) position--;
+  return position;
+}
+
+int32_t image_run_end(const image_t *image, int32_t placeholder_id, const int32_t *prompt_ids,
+                      int32_t position) {
+  while (position < image->end && prompt_ids[position] == placeholder_id) position++;
+  return position;
+}

@@ -33,6 +33,10 @@ typedef struct vision {
   vision_processor_t processor;
   vision_processor_t low; /* the same with VISION_LOW_TOKENS at most */
   int32_t placeholder_id; /* one such id in the prompt for each token of a picture */
+  /* What the chat template writes for a picture: an id; where texts stand around pictures, which
+   * are joined with those of the template before they become ids, also its spelling, else NULL. */
+  int32_t mark_id;
+  const char *mark;
   /* Ids of vision_piece_t, -1 = the family has none. */
   int32_t begin_id, end_id, break_id, whole_id;
   /* Of the names of tiles, by row and column from 0; 0 = the tokenizer has no such name. */
@@ -71,5 +75,12 @@ typedef struct image_walk {
 image_walk_t image_walk_from(const image_t *images, int32_t num_images, int32_t placeholder_id,
                              const int32_t *prompt_ids, int32_t position);
 image_token_t image_walk_next(image_walk_t *walk, int32_t id);
+
+/* The run of placeholders of a picture around `position`, that of one of them: where it begins and
+ * where it ends, in [first, end) of the picture. */
+int32_t image_run_first(const image_t *image, int32_t placeholder_id, const int32_t *prompt_ids,
+                        int32_t position);
+int32_t image_run_end(const image_t *image, int32_t placeholder_id, const int32_t *prompt_ids,
+                      int32_t position);
 
 #endif

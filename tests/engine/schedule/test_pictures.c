@@ -216,7 +216,8 @@ Test(pictures, an_entry_that_is_dropped_gives_its_pages) {
 static rig_t *make_seeing(const scheduler_options_t *options) {
   rig_t *rig = rig_new(options, 65, BLOCK, true);
   rig->scheduler->image_rows = make_rows(8);
-  ASSERT_EQ(batch_see(rig->batch, options->max_num_batched_tokens, rig->scheduler->image_rows), 0);
+  ASSERT_EQ(
+      batch_see(rig->batch, options->max_num_batched_tokens, rig->scheduler->image_rows, true), 0);
   return rig;
 }
 
@@ -422,5 +423,195 @@ Test(pictures, a_picture_that_is_begun_is_not_begun_again) {
   image_rows_drop(rig->scheduler->image_rows, 1); /* the first one has left */
   groups[0]->request->num_images = 0;
   ASSERT_EQ(next_of(rig, NULL, &next) == groups[1], true);
+  free_seeing(rig);
+}
+
+/* ---- pictures whose tokens see each other ---- */
+
+static rig_t *make_whole(const scheduler_options_t *options) {
+  rig_t *rig = make_seeing(options);
+  rig->scheduler->pictures_whole = true;
+  return rig;
+}
+
+/* A budget that ends in the picture, one token before its end, at it, and behind. */
+Test(pictures, a_picture_that_is_seen_whole_is_in_one_step) {
+  for (int32_t budget = END - FIRST; budget <= END + 1; budget++) {
+    const scheduler_options_t options = rig_options(2, budget, 64);
+    rig_t *rig = make_whole(&options);
+    image_t image;
+    group_t *group = add_seeing(rig, &image, 1, FIRST, END);
+    see(rig->scheduler->image_rows, group->request, &image);
+    rig_step(rig);
+    const bool fits = budget >= END;
+    ASSERT_PLAN(rig, CHUNK(group, fits ? budget : FIRST));
+    rig_commit(rig, 9);
+    if (!fits) {
+      rig_step(rig);
+      ASSERT_PLAN(rig, CHUNK(group, MIN(budget, PROMPT - FIRST)));
+    }
+    ASSERT_EQ(rig->batch->num_embedded, END - FIRST);
+    free_seeing(rig);
+  }
+}
+
+/* Bounds of chunks do not cut it, and text before and behind it keeps them. */
+Test(pictures, a_threshold_of_prompts_does_not_cut_it) {
+  for (int32_t threshold = END - FIRST - 1; threshold <= END - FIRST + 1; threshold++) {
+    scheduler_options_t options = rig_options(2, 64, 64);
+    options.long_prefill_token_threshold = threshold;
+    rig_t *rig = make_whole(&options);
+    image_t image;
+    group_t *group = add_seeing(rig, &image, 1, FIRST, END);
+    see(rig->scheduler->image_rows, group->request, &image);
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(group, FIRST));
+    rig_commit(rig, 9);
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(group, MAX(threshold, END - FIRST)));
+    free_seeing(rig);
+  }
+}
+
+/* Of two views with a line between them each is a run of its own. */
+Test(pictures, tokens_see_their_view_and_not_behind_it) {
+  const scheduler_options_t options = rig_options(2, 64, 64);
+  rig_t *rig = make_whole(&options);
+  image_t image;
+  group_t *group = add_seeing(rig, &image, 1, FIRST, END);
+  const int32_t line = FIRST + 3;
+  rig->ids[rig->count - 1][line] = PAD + 1;
+  image.layout.tokens--;
+  see(rig->scheduler->image_rows, group->request, &image);
+  rig_step(rig);
+  for (int32_t t = 0; t < PROMPT; t++) {
+    const int32_t end = t < FIRST || t >= END || t == line ? 0 : t < line ? line : END;
+    ASSERT_EQ_FOR(rig->batch->seen_until[t], end, "token %d", t);
+  }
+  rig_commit(rig, 9);
+  rig_step(rig); /* a decode sees what is before it */
+  ASSERT_EQ(rig->batch->seen_until[0], 0);
+  free_seeing(rig);
+}
+
+/* What the cache has of a picture was computed beside all of it. */
+Test(pictures, a_hit_that_ends_in_a_picture_goes_on_to_its_end) {
+  for (int32_t budget = 3; budget <= 5; budget++) {
+    const scheduler_options_t options = rig_options(2, 64, 64);
+    rig_t *rig = make_whole(&options);
+    image_t images[2];
+    group_t *group = add_seeing(rig, &images[0], 1, FIRST, END);
+    images[0].layout.tokens += 4; /* that the second prompt has: they stand for what was evicted */
+    see(rig->scheduler->image_rows, group->request, &images[0]);
+    run(rig, group);
+    group = add_seeing(rig, &images[1], 1, FIRST, END + 4);
+    rig->scheduler->options.max_num_batched_tokens = budget;
+    rig_step(rig);
+    ASSERT_EQ(group->sequence.num_cached_tokens, END);
+    ASSERT_EQ_FOR(rig_chunk(rig, group), budget < 4 ? 0 : budget, "%d", budget);
+    free_seeing(rig);
+  }
+}
+
+enum { STEP_NS = 12000000, TOKEN_NS = 200000, FEW_NS = 1000000, TEXT = 16 };
+
+/* A step costs 1 ms, a row 1 ms, a token of a prompt 0.2 ms; a step that decodes may take 12. */
+static rig_t *make_paced(void) {
+  scheduler_options_t options = rig_options(16, 512, 1000);
+  options.fair_share = true;
+  options.short_prompts_pass = true;
+  options.pace = (pace_options_t){.step_ns = STEP_NS};
+  rig_t *rig = rig_new(&options, 2000, BLOCK, false);
+  rig->scheduler->image_rows = make_rows(64);
+  rig->scheduler->pictures_whole = true;
+  ASSERT_EQ(batch_see(rig->batch, options.max_num_batched_tokens, rig->scheduler->image_rows, true),
+            0);
+  rig->scheduler->cost =
+      (cost_t){.ns = {[COST_STEP] = FEW_NS, [COST_ROW] = FEW_NS, [COST_TOKEN] = TOKEN_NS},
+               .num_steps = 1000};
+  rig->requests[0].tenant = 1;
+  rig_add(rig, 8, 500, 0);
+  rig_step(rig);
+  rig_commit(rig, 1);
+  return rig;
+}
+
+/* A prompt of TEXT tokens and as many behind a picture, whose rows are there. */
+static group_t *add_paced(rig_t *rig, image_t *image, uint64_t tenant, int32_t tokens) {
+  const int32_t at = rig->count;
+  rig->requests[at].tenant = tenant;
+  group_t *group = rig_add(rig, 2 * TEXT + tokens, 1, at);
+  *image = picture((uint8_t)at, (uint32_t)tokens);
+  image->first = TEXT;
+  image->end = TEXT + tokens;
+  for (int32_t i = image->first; i < image->end; i++) rig->ids[at][i] = PAD;
+  group->request->images = image;
+  group->request->num_images = 1;
+  group->is_plain = group->is_terse = false;
+  see(rig->scheduler->image_rows, group->request, image);
+  return group;
+}
+
+/* A decode takes 2.2 ms with its step, so 9.8 are left, of which a row takes 1: what fits goes at
+ * once, what takes more when so much was left in earlier steps. */
+Test(pictures, time_is_saved_for_a_picture_that_takes_longer_than_a_step) {
+  static const struct {
+    int32_t tokens, saves;
+  } cases[] = {{43, 0}, {44, 0}, {45, 1}, {92, 1}, {94, 2}, {120, 2}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    rig_t *rig = make_paced();
+    image_t image;
+    group_t *group = add_paced(rig, &image, 2, cases[i].tokens);
+    rig_step(rig);
+    ASSERT_EQ(rig_chunk(rig, group), TEXT);
+    rig_commit(rig, 1);
+    for (int32_t save = 0; save < cases[i].saves; save++) {
+      ASSERT_EQ_FOR(rig_step(rig), 1, "%d tokens, step %d", cases[i].tokens, save);
+      ASSERT_EQ(rig_chunk(rig, group), 0);
+      rig_commit(rig, 1);
+    }
+    ASSERT_EQ_FOR(rig_step(rig), 2, "%d tokens", cases[i].tokens);
+    ASSERT_GE(rig_chunk(rig, group), cases[i].tokens);
+    ASSERT_EQ((int)group->sequence.saving.ns, 0);
+    free_seeing(rig);
+  }
+}
+
+/* Clients with pictures that take two steps each: a step has one of them, and all steps together
+ * take no longer than chunks of text would, but for one picture and a block each. */
+Test(pictures, steps_are_in_the_mean_as_long_as_they_may_be) {
+  enum { CLIENTS = 6, TOKENS = 90 };
+  rig_t *rig = make_paced();
+  image_t images[CLIENTS];
+  group_t *groups[CLIENTS];
+  double took = 0;
+  int32_t num_done = 0;
+  for (int32_t i = 0; i < CLIENTS; i++)
+    groups[i] = add_paced(rig, &images[i], 2 + (uint64_t)i / 2, TOKENS);
+  for (int32_t step = 1; step <= 60 && num_done < CLIENTS; step++) {
+    int32_t pictures = 0;
+    rig_step(rig);
+    for (int32_t i = 0; i < CLIENTS; i++) pictures += rig_chunk(rig, groups[i]) >= TOKENS;
+    ASSERT_LE(pictures, 1);
+    took += cost_ns(&rig->scheduler->cost, &rig->scheduler->plan.work);
+    ASSERT_LE_FOR((int64_t)took,
+                  (int64_t)step * (STEP_NS + 2 * BLOCK * TOKEN_NS) + TOKENS * TOKEN_NS, "step %d",
+                  step);
+    rig_commit(rig, 1);
+    num_done += pictures;
+  }
+  ASSERT_EQ(num_done, CLIENTS);
+  free_seeing(rig);
+}
+
+/* Without a decode nobody waits for the step. */
+Test(pictures, a_picture_is_not_held_back_where_nothing_decodes) {
+  rig_t *rig = make_paced();
+  image_t image;
+  group_t *stream = rig->scheduler->running.head;
+  scheduler_finish(rig->scheduler, stream, SEQUENCE_FINISHED_STOPPED);
+  group_t *group = add_paced(rig, &image, 2, 120);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(group, 120 + 2 * TEXT));
   free_seeing(rig);
 }
