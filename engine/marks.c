@@ -14,6 +14,7 @@ static const struct marks {
   const char *begin, *end, *row_end, *whole;
 } marks[] = {{VISION_PIXTRAL, NULL, "[IMG_END]", "[IMG_BREAK]", NULL},
              {VISION_GOT_OCR2, "<img>", "</img>", NULL, NULL},
+             {VISION_GEMMA3, "<start_of_image>", "<end_of_image>", NULL, NULL},
              {VISION_IDEFICS3, "<fake_token_around_image>", "<fake_token_around_image>", NULL,
               "<global-img>"}};
 
@@ -64,7 +65,9 @@ int sight_read_marks(const engine_t *engine, vision_t *vision, inferd_error_t *e
     if (code == 0) code = find(engine, marks[i].end, &vision->end_id, error);
     if (code == 0) code = find(engine, marks[i].row_end, &vision->break_id, error);
     if (code == 0) code = find(engine, marks[i].whole, &vision->whole_id, error);
+    if (kind == VISION_GEMMA3) vision->mark = marks[i].begin;
   }
+  vision->mark_id = vision->mark != NULL ? vision->begin_id : vision->placeholder_id;
   if (code != 0 || kind != VISION_IDEFICS3) return code;
   read_tiles(engine, vision);
   return read_lines(engine, vision, error);

@@ -34,10 +34,11 @@ bool engine_may_see(const char *model_dir) {
 static const struct {
   const char *type; /* of tower_family_t */
   bool mrope;       /* without it the text model would place pictures as text */
-} compared[] = {
-    {"qwen2_5_vl_vision", true}, {"qwen3_vl_vision", true},    {"qwen3_vl_moe_vision", true},
-    {"qwen3_5_vision", true},    {"qwen3_5_moe_vision", true}, {"pixtral", false},
-    {"internvl_vision", false},  {"idefics3_vision", false},   {"smolvlm_vision", false}};
+} compared[] = {{"qwen2_5_vl_vision", true},   {"qwen3_vl_vision", true},
+                {"qwen3_vl_moe_vision", true}, {"qwen3_5_vision", true},
+                {"qwen3_5_moe_vision", true},  {"pixtral", false},
+                {"internvl_vision", false},    {"idefics3_vision", false},
+                {"smolvlm_vision", false},     {"siglip_vision_model", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {

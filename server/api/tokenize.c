@@ -137,6 +137,7 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   if (code == 0) {
     code = chat_render_input(job->server->live, chat, rendered, &job->error);
   }
+  if (code == 0) code = pictures_write(&job->pictures, rendered, &job->error);
   if (code == 0 && chat_ignores_effort(job->server->live, chat)) {
     field_name_ignored(job->ignored, "reasoning_effort");
   }

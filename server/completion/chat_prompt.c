@@ -121,6 +121,7 @@ int chat_render(completion_t *completion) {
   jinja_output_t *out = &completion->intake->rendered;
   intake_t *intake = completion->intake;
   int code = chat_render_input(live, chat, out, &intake->error);
+  if (code == 0) code = pictures_write(&completion->pictures, out, &intake->error);
   if (code != 0) return code;
   const char *effort = completion->dialect->effort;
   if (chat_ignores_effort(live, chat)) {

@@ -102,21 +102,93 @@ int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *me
   return 0;
 }
 
-/* ---- ids ---- */
+/* ---- text ---- */
 
 enum { RUNS_MAX = 4 * VISION_TILES_MAX }; /* above those of any layout that is served */
 
-/* Writes the ids of a picture at `out`, or only counts them if that is NULL. Returns how many there
- * are; 0: it has a piece that is no id. */
-static size_t put_picture(const pictures_t *pictures, int32_t index, int32_t *out, size_t at) {
+/* The texts around a picture, and a mark for each of its views. */
+static void write_picture(const pictures_t *pictures, int32_t index, buffer_t *out) {
+  vision_run_t runs[RUNS_MAX];
+  const size_t count = vision_expand(pictures->files[index].processor,
+                                     &pictures->images[index].layout, runs, RUNS_MAX);
+  for (size_t i = 0; i < MIN(count, RUNS_MAX); i++) {
+    if (runs[i].piece == VISION_TEXT) buffer_text(out, runs[i].text);
+    if (runs[i].piece == VISION_BEGIN) buffer_text(out, pictures->vision->mark);
+  }
+}
+
+/* The first mark in [from, end) of a text; NULL = there is none. */
+static const char *find_mark(const char *text, size_t from, size_t end, const char *mark) {
+  return memmem(text + from, end - from, mark, strlen(mark));
+}
+
+/* What stands before `end` is written, but for marks, whose pictures are. */
+static void write_until(const pictures_t *pictures, const jinja_output_t *rendered, size_t *at,
+                        size_t end, int32_t *index, buffer_t *out) {
+  const char *mark = pictures->vision->mark, *found;
+  while (*index < pictures->count && (found = find_mark(rendered->text, *at, end, mark)) != NULL) {
+    const size_t place = (size_t)(found - rendered->text);
+    buffer_append(out, rendered->text + *at, place - *at);
+    write_picture(pictures, (*index)++, out);
+    *at = place + strlen(mark);
+  }
+  buffer_append(out, rendered->text + *at, end - *at);
+  *at = end;
+}
+
+int pictures_write(const pictures_t *pictures, jinja_output_t *rendered, inferd_error_t *error) {
+  buffer_t out = {0};
+  int32_t index = 0;
+  size_t at = 0;
+  if (pictures->count == 0 || pictures->vision->mark == NULL) return 0;
+  for (size_t i = 0; i < rendered->num_request; i++) {
+    byte_span_t *span = &rendered->request[i];
+    const size_t length = span->end - span->begin;
+    write_until(pictures, rendered, &at, span->begin, &index, &out);
+    buffer_append(&out, rendered->text + at, length);
+    at += length;
+    *span = (byte_span_t){out.length - length, out.length};
+  }
+  write_until(pictures, rendered, &at, rendered->length, &index, &out);
+  if (!buffer_reserve(&out, 1) || out.failed) { /* the NUL of buffer_detach */
+    buffer_free(&out);
+    return refuse_memory(error);
+  }
+  free(rendered->text);
+  rendered->text = buffer_detach(&out, &rendered->length);
+  return 0;
+}
+
+/* ---- ids ---- */
+
+/* The runs of a picture in the place of one of its marks: of all, or, with texts around its views,
+ * of one view from *from on, between two texts. Returns behind which it ends. */
+static size_t runs_of_mark(const vision_t *vision, const vision_run_t *runs, size_t count,
+                           size_t *from) {
+  size_t end;
+  if (vision->mark == NULL) return count;
+  while (*from < count && runs[*from].piece == VISION_TEXT) ++*from;
+  for (end = *from; end < count && runs[end].piece != VISION_TEXT; end++) {
+  }
+  return end;
+}
+
+/* Writes the ids in the place of mark `mark` of a picture at `out`, or only counts them if that is
+ * NULL. Returns how many there are; 0: it has a piece that is no id. */
+static size_t put_picture(const pictures_t *pictures, int32_t index, uint32_t mark, int32_t *out,
+                          size_t at) {
   const vision_t *vision = pictures->vision;
   image_t *image = &pictures->images[index];
   vision_run_t runs[RUNS_MAX];
-  size_t length = 0;
+  size_t length = 0, first = 0, end = 0;
   size_t count = vision_expand(pictures->files[index].processor, &image->layout, runs, RUNS_MAX);
   if (count > RUNS_MAX) return 0;
-  image->first = -1;
-  for (size_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i <= mark; i++) {
+    first = end;
+    end = runs_of_mark(vision, runs, count, &first);
+  }
+  if (mark == 0) image->first = -1;
+  for (size_t i = first; i < end; i++) {
     const int32_t *ids;
     const uint32_t each = vision_run_ids(vision, &runs[i], &ids);
     if (each == 0) return 0;
@@ -131,31 +203,43 @@ static size_t put_picture(const pictures_t *pictures, int32_t index, int32_t *ou
   return length;
 }
 
+static uint32_t marks_of(const pictures_t *pictures, int32_t index) {
+  return pictures->vision->mark != NULL ? pictures->images[index].layout.views : 1;
+}
+
 int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_error_t *error) {
   const vision_t *vision = pictures->vision;
-  size_t marks = 0, length = *count, out = 0;
-  for (size_t i = 0; i < *count; i++) marks += (*ids)[i] == vision->placeholder_id;
-  if (marks != (size_t)pictures->count) {
+  size_t marks = 0, expected = 0, length = *count, out = 0;
+  for (size_t i = 0; i < *count; i++) marks += (*ids)[i] == vision->mark_id;
+  for (int32_t i = 0; i < pictures->count; i++) expected += marks_of(pictures, i);
+  if (marks != expected) {
     return error_set(error, ERR_INVALID_VALUE, "messages",
                      "The chat template of this model has %zu places for the %d pictures of this "
                      "request.",
                      marks, (int)pictures->count);
   }
   for (int32_t i = 0; i < pictures->count; i++) {
-    size_t own = put_picture(pictures, i, NULL, 0);
-    if (own == 0)
-      return error_set(error, ERR_INVALID_VALUE, "messages",
-                       "Pictures of this model are not served yet: they are named by text.");
-    length += own - 1;
+    for (uint32_t mark = 0; mark < marks_of(pictures, i); mark++) {
+      size_t own = put_picture(pictures, i, mark, NULL, 0);
+      if (own == 0)
+        return error_set(error, ERR_INVALID_VALUE, "messages",
+                         "Pictures of this model are not served yet: they are named by text.");
+      length += own - 1;
+    }
   }
   int32_t *longer = length > INT32_MAX ? NULL : calloc(length, sizeof *longer);
   if (longer == NULL) return refuse_memory(error);
   int32_t index = 0;
+  uint32_t mark = 0;
   for (size_t i = 0; i < *count; i++) {
-    if ((*ids)[i] == vision->placeholder_id)
-      out += put_picture(pictures, index++, longer, out);
-    else
+    if ((*ids)[i] != vision->mark_id) {
       longer[out++] = (*ids)[i];
+      continue;
+    }
+    out += put_picture(pictures, index, mark++, longer, out);
+    if (mark < marks_of(pictures, index)) continue;
+    index++;
+    mark = 0;
   }
   free(*ids);
   *ids = longer;

@@ -9,6 +9,7 @@
 
 #include "engine/base/json.h"
 #include "engine/picture/helper.h"
+#include "engine/template/template.h"
 #include "engine/vision/image.h"
 #include "server/ledger/ledger.h"
 
@@ -29,6 +30,9 @@ typedef struct pictures {
  * error with the place of the picture. */
 int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *messages,
                   int32_t count, inferd_error_t *error);
+/* Where the family writes texts around its pictures: puts them where the template has set its
+ * marks, outside of what the request says. Returns 0, or ERR_INTERNAL. */
+int pictures_write(const pictures_t *pictures, jinja_output_t *rendered, inferd_error_t *error);
 /* Puts the placeholders of each picture where the template has set its mark, and fills in `first`
  * and `end`. *ids, from malloc, are replaced. Returns 0, or ERR_INVALID_VALUE if there are not as
  * many marks as pictures, or ERR_INTERNAL. */

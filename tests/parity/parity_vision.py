@@ -146,7 +146,8 @@ def types_of(model, ids):
     kind = model.config.model_type
     if kind.startswith("qwen"):
         return {"mm_token_type_ids": (ids == model.config.image_token_id).int()}
-    return {"token_type_ids": (ids == PAD).int()} if kind == "gemma3" else {}
+    own = ids == getattr(model.config, "image_token_index", PAD)
+    return {"token_type_ids": own.int()} if kind == "gemma3" else {}
 
 
 def whole(model, ids, inputs):

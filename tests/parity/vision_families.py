@@ -52,6 +52,7 @@ def model_of(kind, rng, text, times=1):
                    "multimodal_projector_bias": rng.random() < 0.5}
         return config | ({"spatial_merge_size": merge} if kind == "mistral3" else {})
     if kind == "gemma3":
+        text.pop("hidden_act", None)
         text |= {"model_type": "gemma3_text", "sliding_window": rng.choice([4, 16, 100]),
                  "query_pre_attn_scalar": text["head_dim"],
                  "layer_types": [rng.choice(["sliding_attention", "full_attention"])
@@ -75,7 +76,7 @@ def processor_of(config, times=1):
         return "GotOcr2", {"size": square, "crop_to_patches": True, "max_patches": 4}, {}
     if kind == "gemma3":
         return "Gemma3", {"size": square, "do_pan_and_scan": True, "pan_and_scan_max_num_crops": 3,
-                          "pan_and_scan_min_crop_size": 6,
+                          "pan_and_scan_min_crop_size": 6 if times == 1 else 64,
                           "pan_and_scan_min_ratio_to_activate": 1.5}, {}
     return NAMES[kind], {"size": {"longest_edge": 2 * side}, "max_image_size": {
         "longest_edge": side}}, {"return_row_col_info": True}
@@ -135,14 +136,15 @@ MARKS = {"mistral3": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
          "llava": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
          "internvl": ("<img>", "</img>", "<IMG_CONTEXT>"),
          "smolvlm": ("<fake_token_around_image>", "<global-img>", "<image>"),
-         "idefics3": ("<fake_token_around_image>", "<global-img>", "<image>")}
+         "idefics3": ("<fake_token_around_image>", "<global-img>", "<image>"),
+         "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>")}
 PLACES = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 
 
 def write_tokenizer(directory, kind):
     seeing.write_tokenizer(directory)
     template = (directory / "chat_template.jinja").read_text().replace("".join(
-        (PLACES[0], PLACES[2], PLACES[1])), MARKS[kind][2])
+        (PLACES[0], PLACES[2], PLACES[1])), MARKS[kind][0 if kind == "gemma3" else 2])
     (directory / "chat_template.jinja").write_text(template)
     said = json.loads((directory / "tokenizer_config.json").read_text())
     said["chat_template"] = template
@@ -150,6 +152,9 @@ def write_tokenizer(directory, kind):
         said["extra_special_tokens"] = dict(zip(
             ("start_image_token", "end_image_token", "context_image_token"), MARKS[kind]))
         said["extra_special_tokens"]["video_token"] = "<|video_pad|>"
+    if kind == "gemma3":
+        said["extra_special_tokens"] = dict(zip(("boi_token", "eoi_token", "image_token"),
+                                                MARKS[kind]))
     (directory / "tokenizer_config.json").write_text(json.dumps(said))
     made = json.loads((directory / "tokenizer.json").read_text())
     for token in made["added_tokens"]:
@@ -170,9 +175,10 @@ def make(directory, kind, seed):
     text = {key: value for key, value in seeing.config_of("qwen3_vl")["text_config"].items()
             if key not in ("rope_parameters", "model_type")}
     config = model_of(kind, rng, text, TIMES)
-    for key in ("image_token_id", "image_token_index"):
+    for key, id in (("image_token_id", seeing.PAD), ("image_token_index", seeing.PAD),
+                    ("boi_token_index", seeing.PAD - 2), ("eoi_token_index", seeing.PAD - 1)):
         if key in config:
-            config[key] = seeing.PAD
+            config[key] = id
     (directory / "config.json").write_text(json.dumps(config))
     torch.manual_seed(seed)
     cls = getattr(transformers, config["architectures"][0])
@@ -190,10 +196,11 @@ def make(directory, kind, seed):
     said = {"mistral3": {"patch_size": PATCH * TIMES,
                          "spatial_merge_size": config.get("spatial_merge_size", 1)},
             "internvl": {"image_seq_length": tokens_of(config)},
+            "gemma3": {"image_seq_length": config.get("mm_tokens_per_image")},
             "idefics3": {"image_seq_len": tokens_of(config)}}
     what = {"llava": "mistral3", "smolvlm": "idefics3"}.get(kind, kind)
     names = {"mistral3": "PixtralProcessor", "internvl": "InternVLProcessor",
-             "idefics3": "Idefics3Processor"}
+             "idefics3": "Idefics3Processor", "gemma3": "Gemma3Processor"}
     (directory / "processor_config.json").write_text(json.dumps(
         {"processor_class": names[what], **said[what]}))
     more = {"video_processor": transformers.InternVLVideoProcessor()} if kind == "internvl" else {}

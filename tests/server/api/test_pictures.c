@@ -25,8 +25,12 @@ static void see(picture_work_t work) {
   ASSERT_EQ_FOR(picture_helper_start(work, &helper, &error), 0, "%s", error.message);
   fake_start();
   server.pictures = helper;
-  vision = (vision_t){
-      .placeholder_id = FAKE_PICTURE, .begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
+  vision = (vision_t){.placeholder_id = FAKE_PICTURE,
+                      .mark_id = FAKE_PICTURE,
+                      .begin_id = -1,
+                      .end_id = -1,
+                      .break_id = -1,
+                      .whole_id = -1};
   vision_processor_default(VISION_QWEN2_VL, &vision.processor);
   vision.processor.patch = 14;
   vision.processor.pixels_min = 28 * 28;
@@ -102,6 +106,33 @@ Test(pictures, of_two_pictures_the_engine_gets_layout_place_and_pixels) {
     ASSERT_EQ(image->views[56 * 28 * 3 - 1], 30);
   }
   ASSERT_EQ(memcmp(&request->images[0].key, &request->images[1].key, sizeof(image_key_t)), 0);
+  end(exchange);
+}
+
+/* Gemma 3: three views, each with its mark in the text, which the texts are joined with. */
+Test(pictures, texts_around_views_are_part_of_the_prompt) {
+  vision_processor_default(VISION_GEMMA3, &vision.processor);
+  vision.processor.view_side = 14;
+  vision.processor.view_tokens = 1;
+  vision.processor.merge = 1;
+  vision.processor.tiles = true;
+  vision.processor.crop_min = 20;
+  vision.low = vision.processor;
+  vision.placeholder_id = '#';
+  vision.mark = "\x16";
+  vision.begin_id = '(';
+  vision.end_id = ')';
+  fake_exchange_t *exchange =
+      ask(api_chat_completions, BODY(USER(TEXT("#") "," PART(WIDE) "," TEXT("b"))));
+  ASSERT_STR_EQ(prompt(), "<user>[text=#]Here is the original image \n\n(#)\n\n and here are "
+                          "some crops to help you see better \n\n(#)\n\n \n\n(#)\n\n"
+                          "[text=b]<a>");
+  const request_t *request = request_of();
+  ASSERT_EQ(request->images[0].layout.tokens, 3);
+  ASSERT_EQ(request->images[0].first, (int32_t)strlen("<user>[text=#]Here is the original image "
+                                                      "\n\n("));
+  ASSERT_EQ(request->images[0].end,
+            request->num_prompt_tokens - (int32_t)strlen(")\n\n[text=b]<a>"));
   end(exchange);
 }
 
