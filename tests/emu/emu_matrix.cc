@@ -11,9 +11,22 @@ namespace emu {
 
 enum { LANES = 32, MMA_M = 16, MMA_N = 8, MMA_K = 16, MATRIX_SIDE = 8, ROW_BYTES = 16 };
 
-/* What one instruction of the host adds, on every 64-bit processor. */
-enum { FOUR = 4 };
-typedef float Four __attribute__((vector_size(FOUR * sizeof(float))));
+/* A row of B and of the accumulators. The host's widest instructions add it in one; sums of each
+ * element keep their order, and nothing is contracted, so every processor has the same bits. */
+typedef float Row __attribute__((vector_size(MMA_N * sizeof(float))));
+/* AddressSanitizer is not up yet when the loader chooses between clones. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define EMU_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define EMU_WIDE
+#endif
+/* Written before they are read: the pattern for what is not would cost as much as the product. */
+#define EMU_FILLED __attribute__((uninitialized))
+
+struct MmaFactors {
+  float a[MMA_M][MMA_K];
+  Row b[MMA_K], sum[MMA_M];
+};
 
 struct MmaArgument {
   uint32_t a[4], b[2];
@@ -25,8 +38,23 @@ template <bool BF16> static float element(uint32_t pair, int high) {
   return BF16 ? bf16_bits_to_float(bits) : half_bits_to_float(bits);
 }
 
+/* Four rows at a time, or each sum would wait for the one before. */
+EMU_WIDE static void mma_multiply(MmaFactors *m) {
+  for (int i = 0; i < MMA_M; i += 4) {
+    Row s0 = m->sum[i], s1 = m->sum[i + 1], s2 = m->sum[i + 2], s3 = m->sum[i + 3];
+    for (int k = 0; k < MMA_K; k++) {
+      const Row row = m->b[k];
+      s0 += m->a[i][k] * row;
+      s1 += m->a[i + 1][k] * row;
+      s2 += m->a[i + 2][k] * row;
+      s3 += m->a[i + 3][k] * row;
+    }
+    m->sum[i] = s0, m->sum[i + 1] = s1, m->sum[i + 2] = s2, m->sum[i + 3] = s3;
+  }
+}
+
 template <bool BF16> static void mma_work(void **arguments, uint32_t) {
-  float a[MMA_M][MMA_K], b[MMA_K][MMA_N], sum[MMA_M][MMA_N];
+  MmaFactors m EMU_FILLED;
   for (int lane = 0; lane < LANES; lane++) {
     const MmaArgument &x = *static_cast<MmaArgument *>(arguments[lane]);
     const int g = lane / 4, t = lane % 4 * 2;
@@ -34,26 +62,16 @@ template <bool BF16> static void mma_work(void **arguments, uint32_t) {
     for (int high = 0; high < 2; high++) {
 #pragma GCC unroll 4
       for (int r = 0; r < 4; r++)
-        a[g + r % 2 * 8][t + r / 2 * 8 + high] = element<BF16>(x.a[r], high);
-      for (int r = 0; r < 2; r++) b[t + r * 8 + high][g] = element<BF16>(x.b[r], high);
-      for (int r = 0; r < 2; r++) sum[g + r * 8][t + high] = x.acc[r * 2 + high];
+        m.a[g + r % 2 * 8][t + r / 2 * 8 + high] = element<BF16>(x.a[r], high);
+      for (int r = 0; r < 2; r++) m.b[t + r * 8 + high][g] = element<BF16>(x.b[r], high);
+      for (int r = 0; r < 2; r++) m.sum[g + r * 8][t + high] = x.acc[r * 2 + high];
     }
   }
-  for (int i = 0; i < MMA_M; i++)
-    for (int j = 0; j < MMA_N; j += FOUR) {
-      Four four;
-      memcpy(&four, &sum[i][j], sizeof four);
-      for (int k = 0; k < MMA_K; k++) {
-        Four column;
-        memcpy(&column, &b[k][j], sizeof column);
-        four += a[i][k] * column;
-      }
-      memcpy(&sum[i][j], &four, sizeof four);
-    }
+  mma_multiply(&m);
   for (int lane = 0; lane < LANES; lane++) {
     float *acc = static_cast<MmaArgument *>(arguments[lane])->acc;
     const int g = lane / 4, t = lane % 4 * 2;
-    for (int r = 0; r < 4; r++) acc[r] = sum[g + r / 2 * 8][t + r % 2];
+    for (int r = 0; r < 4; r++) acc[r] = m.sum[g + r / 2 * 8][t + r % 2];
   }
 }
 

@@ -194,7 +194,7 @@ static Fiber *pick(const Fiber *after) {
   const unsigned n = (unsigned)g.blocks.size();
   for (;;) {
     unsigned start = after ? after->owner->rank : 0;
-    if (settings.order == ORDER_RANDOM) start = random_below(n);
+    if (settings.order == ORDER_RANDOM && n > 1) start = random_below(n);
     for (unsigned i = 0; i < n; i++) {
       Block *b = g.blocks[start + i < n ? start + i : start + i - n];
       if (Fiber *f = pick_in_block(b, after)) return f;
