@@ -328,7 +328,9 @@ WRAPPED   := malloc calloc realloc reallocarray aligned_alloc strdup strndup fre
              asprintf __asprintf_chk open openat read pread fopen fstat stat mmap getrandom \
              eventfd close write \
              tokenizer_load tokenizer_free grammar_vocabulary_new grammar_vocabulary_free \
-             blueprint_check_family blueprint_read gguf_find engine_submit engine_drain engine_trace
+             blueprint_check_family blueprint_read gguf_find engine_submit engine_drain engine_trace \
+             sight_read sight_load sight_prepare tower_hash tower_choose tower_begin tower_advance \
+             tower_work_done
 SIM_OBJECTS := $(call objects,$(filter-out tests/sim/fake_%,$(wildcard tests/sim/*.c)))
 $(BUILD)/sim: $(SIM_OBJECTS) $(ARCHIVES)
 	@echo "  LD    $@"

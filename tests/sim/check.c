@@ -11,6 +11,7 @@
 #include "tests/sim/law.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pace.h"
+#include "tests/sim/sees.h"
 
 #include <string.h>
 
@@ -119,7 +120,8 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   REQUIRE(entry->do_sample == complete, "request %lld: do_sample is wrong at %d of %d", name_of(k),
           end, known);
   int32_t threshold = sim.scenario->options.long_prefill_token_threshold;
-  REQUIRE(threshold == 0 || entry->num_tokens - entry->num_drafts <= threshold,
+  const int32_t most = MAX(threshold, sees_run(k->script, entry->num_computed));
+  REQUIRE(threshold == 0 || entry->num_tokens - entry->num_drafts <= most,
           "request %lld: a chunk of %d", name_of(k), entry->num_tokens);
   for (int32_t i = 0; i < sequence_num_tokens(q); i++)
     REQUIRE(table_id(q, i) == stream->ids[i], "request %lld: another id at %d", name_of(k), i);
@@ -230,7 +232,8 @@ static bool is_left_out(const group_t *g, bool *decodes) {
     bool in_plan = check_stream(q)->in_plan;
     int32_t computed = q->num_computed_tokens, last = sequence_num_planned(q) - 1;
     if (computed < last || (g->forked && caught_up(q)) || sequence_in_prefill(q)) *decodes = false;
-    bool waits = ends_in_flight(q) || is_blocked(q) || waits_for_beams(q);
+    bool waits = ends_in_flight(q) || is_blocked(q) || waits_for_beams(q) ||
+                 sees_waits(sim.engine->scheduler, q);
     left_out = left_out || (!in_plan && !waits);
   }
   return left_out;
@@ -307,7 +310,7 @@ static void check_passing(const scheduler_t *s) {
   const plan_entry_t *first = NULL;
   if (!o->short_prompts_pass || !o->enable_chunked_prefill || plan->num_preempted > 0) return;
   for (const group_t *g = s->running.head; g && !first; g = g->next) first = prefill_entry(plan, g);
-  if (!first) return;
+  if (!first || check_track(first->sequence)->script->num_images > 0) return;
   int32_t left = lacked(first);
   if (s->options.has_states && first->sequence->group->masks.wait)
     left--; /* its mask comes first */
@@ -735,4 +738,5 @@ void check_idle(void) {
   REQUIRE(s->num_free_states == num_states, "I2: states are held");
   REQUIRE(!s->snapshots || s->snapshots->num_taken == 0, "I2: snapshots are held");
   check_quotas();
+  sees_idle();
 }

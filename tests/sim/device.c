@@ -12,6 +12,7 @@
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
 #include "tests/sim/predicts.h"
+#include "tests/sim/sees.h"
 #include "tests/sim/states.h"
 
 #include "engine/base/random.h"
@@ -235,7 +236,7 @@ static void store_row(device_t *d, const batch_t *b, int32_t row, const track_t 
       REQUIRE(d->written[slot] != d->launched, "slot %lld is written twice in a step",
               (long long)slot);
       d->written[slot] = d->launched;
-      d->shadow[slot] = oracle_extend(prefix, id_of(d, b, t));
+      d->shadow[slot] = oracle_extend(prefix, sees_read(b, t, id_of(d, b, t)));
     }
   }
 }
@@ -355,6 +356,7 @@ static void sim_begin(device_t *d, const batch_t *b) {
   }
   check_step(b);
   queue_check_step(sim.engine);
+  sees_step(b);
   mask_units_step(sim.engine);
   run_copies(d, b);
   const plan_t *plan = &sim.engine->scheduler->plan;
@@ -666,6 +668,10 @@ static void no_logits(device_t *d, float *out, int32_t rows) {
   (void)d, (void)out, (void)rows;
 }
 
+static void no_pictures(device_t *d, act_t *x, int32_t plane, int32_t width) {
+  (void)d, (void)x, (void)plane, (void)width; /* sees_read */
+}
+
 static const per_layer_ops_t no_per_layer = {.gate = no_gate, .scale = no_scale};
 
 ops_t ops_sim = {
@@ -690,6 +696,7 @@ ops_t ops_sim = {
     .begin = sim_begin,
     .embed = no_embed,
     .embed_positions = no_positions,
+    .embed_pictures = no_pictures,
     .norm = no_norm,
     .linear = no_linear,
     .rope_store = no_rope,

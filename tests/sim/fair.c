@@ -190,6 +190,11 @@ static void check_limits(const scheduler_t *s) {
   }
 }
 
+void fair_saw(const track_t *k, int64_t tokens) {
+  if (sim.scenario->options.fair_share)
+    served[k->script->tenant] += (uint64_t)tokens * (TOKEN / weight_of(k->script->tenant));
+}
+
 /* ---- the laws, after every step ---- */
 
 void fair_step(void) {

@@ -6,8 +6,10 @@
 
 void fair_begin(void);
 void fair_submitted(track_t *track); /* the engine has not received it yet */
-void fair_step(void);                /* a step is launched */
-void fair_iteration(void);           /* after every iteration of the engine */
+/* The tower has worked for the request, as long as so many tokens take. */
+void fair_saw(const track_t *track, int64_t tokens);
+void fair_step(void);      /* a step is launched */
+void fair_iteration(void); /* after every iteration of the engine */
 /* The waiting group whose turn is next; NULL = nobody waits who may run. */
 const group_t *fair_next(const scheduler_t *scheduler);
 /* Whether its key may not run the group now, or one of the same key that stands before it. */

@@ -58,6 +58,7 @@
   X(RETURNS, 11, "with FLOOR: prompts branch off few documents, which come back from it")          \
   X(CROWDED, 2, "several choices, two steps in flight, priorities; short of blocks and rows")      \
   X(BROKEN_OFF, 3, "clients go while their prompts are computed, and others share these")          \
+  X(PICTURES, 12, "prompts have pictures, which a tower sees first")                               \
   X(SHAPES, 0, "clients with fair shares ask for any shape: all places, beams, the whole pool")
 
 typedef enum sim_feature {

@@ -9,6 +9,7 @@
 #include "tests/sim/oracle.h"
 
 #include "tests/sim/pools.h"
+#include "tests/sim/sees.h"
 
 #include "engine/base/random.h"
 #include "engine/base/utf8.h"
@@ -35,6 +36,14 @@ uint64_t oracle_extend(uint64_t prefix, int32_t id) {
   return random_mix(prefix + (uint64_t)id * RANDOM_GAMMA) | 1;
 }
 
+/* A placeholder may be any row of any picture. */
+static bool follows_picture(uint64_t have, uint64_t before, int32_t first, int32_t last) {
+  bool right = false;
+  for (int32_t content = SIM_VOCAB; !right && content <= SIM_CONTENT_MAX; content++)
+    right = sees_may_be(content) && oracle_follows(have, before, content, first, last);
+  return right;
+}
+
 bool oracle_follows(uint64_t have, uint64_t before, int32_t id, int32_t first, int32_t last) {
   bool right = have == oracle_extend(before, id);
   for (int32_t adapter = first; adapter <= last && !right; adapter++) {
@@ -43,6 +52,7 @@ bool oracle_follows(uint64_t have, uint64_t before, int32_t id, int32_t first, i
       right |= have == oracle_extend(random_mix(before + domain) | 1, id);
     }
   }
+  if (!right && id == SIM_PAD) return follows_picture(have, before, first, last);
   return right;
 }
 
@@ -253,7 +263,7 @@ static void begin_stream(const script_t *r, stream_t *k, const int32_t *prompt,
   if (prompt != k->ids) memcpy(k->ids, prompt, (size_t)num_prompt * sizeof *k->ids);
   uint64_t hash = oracle_start(r);
   for (int32_t p = 0; p < num_prompt; p++)
-    k->hash[p] = hash = oracle_extend(oracle_before(r, hash, p), k->ids[p]);
+    k->hash[p] = hash = oracle_extend(oracle_before(r, hash, p), sees_content(r, p, k->ids[p]));
 }
 
 /* Draws a token or scores its prompt: the first prompt token has no score. */

@@ -10,6 +10,7 @@
 #include "engine/schedule/plan.h"
 #include "tests/sim/fair.h"
 #include "tests/sim/language.h"
+#include "tests/sim/sees.h"
 
 #include <string.h>
 
@@ -175,8 +176,10 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
   if (!bounds_prompts(s)) return false;
   const tenant_pace_t *client = &s->waiting.tenants.all[g->tenant].pace;
   bool is_now = client->number == s->pace.number;
-  double spent = is_now ? MAX(client->spent_ns, client->decodes_ns) : 0;
-  return cost_ns(&s->cost, &s->plan.work) >= step_bound(s) || spent >= prompts_bound(s, g->tenant);
+  double spent =
+      is_now ? MAX(client->spent_ns + sees_tower_ns(s, g->tenant), client->decodes_ns) : 0;
+  return cost_ns(&s->cost, &s->plan.work) >= step_bound(s) - sees_tower_ns(s, -1) ||
+         spent >= prompts_bound(s, g->tenant);
 }
 
 bool pace_was_out(const scheduler_t *s, const group_t *g) {

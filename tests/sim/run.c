@@ -9,6 +9,7 @@
 #include "tests/sim/mask_units.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pools.h"
+#include "tests/sim/sees.h"
 #include "tests/sim/web.h"
 
 #include "engine/base/clock.h"
@@ -411,6 +412,8 @@ static void submit(int index) {
                            .adapter = r->adapter,
                            .adapter_from = r->adapter_from,
                            .base_salt = r->base_domain,
+                           .images = sees_images(index, r),
+                           .num_images = r->num_images,
                            .arrival_ns = sim.now_ns};
   if (r->language >= 0) k->request.grammar = language_grammar(r->language);
   if (scenario_has(sim.scenario, SIM_POOLS)) {
@@ -499,6 +502,7 @@ static bool start(scenario_t *c) {
     sim.engine->pool->floor->options.step_blocks = c->floor_step_blocks;
   language_load(engine_grammar_vocabulary(sim.engine));
   mask_units_load();
+  sees_begin(c);
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();
   return true;

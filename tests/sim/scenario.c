@@ -23,7 +23,8 @@ enum {
   STREAM_HOSTILE,
   STREAM_RETURNS,
   STREAM_BROKEN_OFF,
-  STREAM_SHAPES
+  STREAM_SHAPES,
+  STREAM_PICTURES
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -119,6 +120,13 @@ static void draw_features(scenario_t *c) {
   for (size_t i = 0; i < sizeof no_mtp / sizeof *no_mtp; i++) {
     if (scenario_has(c, (sim_feature_t)no_mtp[i])) c->features &= ~(UINT64_C(1) << SIM_MTP);
   }
+  /* Nobody sees there, or asks for it by other ways. */
+  static const int blind[] = {SIM_API, SIM_RANKS, SIM_DRAFT_MODEL, SIM_MTP, SIM_POOLS, SIM_STATES};
+  const bool must_see = (c->forced >> SIM_PICTURES & 1) != 0;
+  for (size_t i = 0; i < sizeof blind / sizeof *blind; i++) {
+    if (!scenario_has(c, (sim_feature_t)blind[i])) continue;
+    c->features &= ~(UINT64_C(1) << (must_see ? blind[i] : (int)SIM_PICTURES));
+  }
   for (size_t i = 0; scenario_has(c, SIM_STATES) && i < sizeof no_states / sizeof *no_states; i++)
     c->features &= ~(UINT64_C(1) << no_states[i]);
   for (size_t i = 0; scenario_has(c, SIM_POOLS) && i < sizeof no_pools / sizeof *no_pools; i++)
@@ -148,6 +156,19 @@ static void draw_window(scenario_t *c, source_t *s) {
   o->num_blocks += WINDOW_MODELS[by_heads].groups *
                    window_blocks(o->block_size, WINDOW_MODELS[by_heads].window, context, tokens);
   c->window = window;
+}
+
+/* Half of the models see pictures whole, but where steps are bounded in time: what is saved for
+ * them there is counted in tests/engine/schedule alone. */
+static void draw_tower(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_PICTURES, 0);
+  engine_options_t *o = &c->options;
+  bool whole = chance(&s, 50);
+  c->tower_work = 1 + (int64_t)(next(&s) % 50000000);
+  c->tower_rate = between(&s, 1, 20);
+  c->pictures_whole = scenario_has(c, SIM_PICTURES) && whole && !scenario_has(c, SIM_PACE);
+  int32_t least = o->max_num_seqs + 2 + 5 * SIM_KEYS;
+  if (c->pictures_whole) o->max_num_batched_tokens = MAX(o->max_num_batched_tokens, least);
 }
 
 /* Every value is drawn whether its feature is on or not, so that taking a feature away leaves the
@@ -207,6 +228,7 @@ static void draw_engine(scenario_t *c) {
   if (scenario_has(c, SIM_ADAPTERS)) o->max_loras = SIM_ADAPTERS_MAX;
   o->max_lora_rank = 4;
   int32_t ahead = between(&s, 1, 5), drafter = between(&s, 1, 400);
+  draw_tower(c);
   draw_window(c, &s);
   o->draft.longest = scenario_has(c, SIM_LONGEST);
   if (scenario_has(c, SIM_MTP)) {
@@ -629,6 +651,23 @@ static void draw_request(scenario_t *c, int index) {
     r->adapter_from = from < r->num_prompt ? from : INT32_MAX; /* not in the prompt: never */
 }
 
+/* Those of a document are the same in all of its prompts. */
+static void draw_pictures(scenario_t *c, int index) {
+  script_t *r = &c->scripts[index];
+  source_t document = source_of(c->seed, STREAM_PICTURES, (uint64_t)(r->document + 1000));
+  source_t own = source_of(c->seed, STREAM_PICTURES, (uint64_t)index + 2000);
+  int32_t at = 1;
+  for (int i = 0; i < SIM_IMAGES_MAX && scenario_has(c, SIM_PICTURES); i++) {
+    source_t *s = i == 0 && r->document >= 0 ? &document : &own;
+    int32_t key = between(s, 1, SIM_KEYS), first = at + between(s, 0, 20);
+    bool is_there = chance(s, 60);
+    int32_t end = first + 2 + 5 * key;
+    if (!is_there || end >= r->num_prompt) continue;
+    r->images[r->num_images++] = (sim_image_t){first, end, key};
+    at = end + 1;
+  }
+}
+
 /* Arrivals are a load between half and three times what the engine can do, roughly. */
 static void draw_arrivals(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_LOAD, 1);
@@ -668,7 +707,10 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_ranks(c);
   draw_fair_span(c);
   draw_load(c);
-  for (int i = 0; i < c->count; i++) draw_request(c, i);
+  for (int i = 0; i < c->count; i++) {
+    draw_request(c, i);
+    draw_pictures(c, i);
+  }
   draw_arrivals(c);
 }
 
@@ -681,4 +723,6 @@ void scenario_prompt(const scenario_t *c, int index, int32_t *ids) {
     source_t *s = i < shared ? &document : &own;
     ids[i] = c->first_id + (int32_t)(next(s) % (uint64_t)c->num_ids);
   }
+  for (int32_t i = 0; i < r->num_images; i++)
+    for (int32_t p = r->images[i].first; p < r->images[i].end; p++) ids[p] = SIM_PAD;
 }

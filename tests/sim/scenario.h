@@ -28,8 +28,16 @@ enum {
   SIM_CHOICES_MAX = 4, /* without SHAPES */
   SIM_HOST_BLOCKS_MAX = 256,
   SIM_SCORES_MAX = 4, /* alternatives per position that the simulator asks for */
-  SIM_RANKS_MAX = 4
+  SIM_RANKS_MAX = 4,
+  SIM_IMAGES_MAX = 2, /* of a prompt */
+  SIM_KEYS = 6,       /* pictures that there are */
+  SIM_PAD = 383       /* the last id of tests/fixtures/tiny: the placeholder of pictures */
 };
+
+/* Prompts have SIM_PAD at [first, end). */
+typedef struct sim_image {
+  int32_t first, end, key;
+} sim_image_t;
 
 /* What happens to one rank of several. */
 typedef enum rank_fault {
@@ -61,6 +69,8 @@ typedef struct script {
   int32_t language;            /* of its output, -1 = free */
   int32_t cancel_after_tokens; /* cancelled when so many tokens were seen; -1 = not so */
   uint64_t cancel_after_ns;    /* cancelled this long after it came; 0 = not so */
+  sim_image_t images[SIM_IMAGES_MAX];
+  int32_t num_images;
   bool fault;
   int32_t nan_at; /* the row of this output position (POOLS: of the prompt) is NaN; -1 = none */
 } script_t;
@@ -87,6 +97,8 @@ typedef struct scenario {
   int32_t fault_rank, fault_call;      /* before that call of the rank's comm_t, from 0 */
   uint64_t rank_limit_ns, rank_lag_ns; /* of a call, 0 = none; of a rank that lags a little */
   quota_t quotas[SIM_TENANTS + 1];     /* SIM_QUOTAS: limits, by tenant */
+  bool pictures_whole;                 /* SIM_PICTURES: a token of a picture sees all of it */
+  int64_t tower_work, tower_rate;      /* of a token; in a nanosecond */
   /* the model */
   int32_t first_id, num_ids; /* drawn ids are first_id .. first_id + num_ids - 1 */
   uint32_t eos_one_in;       /* 0 = never */
