@@ -16,6 +16,7 @@
 enum {
   ROW_BLOCK = 256,       /* rows of a linear layer that are staged at a time */
   PARTIAL_ROWS = 16384,  /* rows of split results kept between the two passes of attention */
+  AHEAD_CLASSES = 3,     /* of numbers of rows: 1, 2 and more */
   ROPE_TABLES = 2,       /* distinct rotary settings whose cos and sin are kept for a step */
   INLINE_ELEMENTS = 8192 /* smaller row operations stay on the calling thread */
 };
@@ -75,9 +76,9 @@ struct device {
   /* states of sequences, state.c */
   state_desc_t state;
   float *states;
-  /* probe.c: gemm_t.ahead of products with such weights, and the largest of these */
-  bool ahead_quant, ahead_plain;
-  const weight_t *probed_quant, *probed_plain;
+  /* probe.c: gemm_t.ahead of 1, 2 and more rows, of bf16 and of quantised weights; the largest */
+  bool ahead[2][AHEAD_CLASSES];
+  const weight_t *probed[2];
   /* workspaces, taken in prepare */
   step_limits_t limits;
   bool prepared;

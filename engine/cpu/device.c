@@ -44,8 +44,7 @@ static int cpu_open(const device_options_t *options, device_t **out, inferd_erro
   if (options->lender != NULL) {
     device->cols_max = options->lender->cols_max;
     device->unpacked_depth = options->lender->unpacked_depth;
-    device->ahead_quant = options->lender->ahead_quant;
-    device->ahead_plain = options->lender->ahead_plain;
+    memcpy(device->ahead, options->lender->ahead, sizeof device->ahead);
   }
   device->pool = pool_new(threads);
   if (device->pool == NULL) {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RUNS = 8, RUN_BYTES = 4 << 20, ROWS_MAX = 4 };
+enum { RUNS = 8, RUN_BYTES = 2 << 20, ROWS_MAX = 4 };
 
 static double thread_seconds(void) {
   struct timespec time;
@@ -37,15 +37,15 @@ static double run(device_t *device, const weight_t *weight, int64_t first, int64
 }
 
 /* Runs in turn with and without, each on panels of its own, and the slowest of each left out. */
-static void probe(device_t *device, const weight_t *weight, bool *ahead, int32_t rows) {
-  const int64_t panels = weight->stack * weight->stack_panels;
-  const size_t bytes = weight->quant != NULL ? weight->quant[1].at : weight->panel_bytes;
-  const int64_t count = MIN(panels / RUNS, 1 + RUN_BYTES / (int64_t)bytes);
+static void probe(device_t *device, const weight_t *weight, int32_t rows, int64_t skip,
+                  int64_t count) {
+  bool *ahead = &device->ahead[weight->quant != NULL][MIN(rows, AHEAD_CLASSES) - 1];
+  const int64_t part = weight->stack * weight->stack_panels / RUNS;
   double sum[2] = {0}, longest[2] = {0};
   for (int i = 0; i < RUNS; i++) {
     const int with = (i + 1) / 2 % 2; /* 0 1 1 0 0 1 1 0 */
     *ahead = with;
-    const double seconds = run(device, weight, i * (panels / RUNS), count, rows);
+    const double seconds = run(device, weight, i * part + skip, count, rows);
     sum[with] += seconds;
     longest[with] = MAX(longest[with], seconds);
   }
@@ -53,19 +53,23 @@ static void probe(device_t *device, const weight_t *weight, bool *ahead, int32_t
 }
 
 void probe_products(device_t *device) {
-  const weight_t *quant = device->probed_quant, *plain = device->probed_plain;
+  static const int32_t rows[AHEAD_CLASSES] = {1, 2, ROWS_MAX};
   memset(device->staged, 0, (size_t)device->staged_cols * sizeof(float) * ROWS_MAX);
-  if (quant != NULL) probe(device, quant, &device->ahead_quant, 1);
-  if (plain != NULL) probe(device, plain, &device->ahead_plain, ROWS_MAX);
+  for (int kind = 0; kind < 2; kind++) {
+    const weight_t *weight = device->probed[kind];
+    if (weight == NULL) continue;
+    const size_t bytes = weight->quant != NULL ? weight->quant[1].at : weight->panel_bytes;
+    const int64_t all = weight->stack * weight->stack_panels / (RUNS * AHEAD_CLASSES);
+    const int64_t count = MIN(all, 1 + RUN_BYTES / (int64_t)bytes);
+    for (int64_t i = 0; i < AHEAD_CLASSES; i++) probe(device, weight, rows[i], i * count, count);
+  }
 }
 
 void probe_note(device_t *device, const weight_t *weight) {
-  const int64_t panels = weight->stack * weight->stack_panels;
   const bool quantised = weight->quant != NULL;
-  const weight_t **largest = quantised ? &device->probed_quant : &device->probed_plain;
-  if (panels < RUNS ||
-      (!quantised && (weight->dtype != DTYPE_BF16 || weight->format != WEIGHT_PLAIN)))
-    return;
+  const weight_t **largest = &device->probed[quantised];
+  if (weight->stack * weight->stack_panels < RUNS * AHEAD_CLASSES) return;
+  if (!quantised && (weight->dtype != DTYPE_BF16 || weight->format != WEIGHT_PLAIN)) return;
   if (*largest == NULL || weight->rows * weight->cols > (*largest)->rows * (*largest)->cols)
     *largest = weight;
 }

@@ -9,8 +9,7 @@
 
 /* Remembers the largest weight of a kind: products with it are measured. */
 void probe_note(device_t *device, const weight_t *weight);
-/* Sets device->ahead_quant and ahead_plain; without such a weight they stay as they are. The
- * workspaces are there already. */
+/* Sets device->ahead; without a weight of a kind it stays as it is. The workspaces are there. */
 void probe_products(device_t *device);
 
 #endif

@@ -332,17 +332,16 @@ void weight_multiply(const device_t *device, const weight_t *weight, int64_t ind
   size_t stride = weight_stride(device, weight);
   gemm->panel = data;
   gemm->depth = weight->depth;
+  gemm->ahead = device->ahead[weight->quant != NULL][MIN(gemm->rows, AHEAD_CLASSES) - 1];
   if (weight->quant != NULL) {
     gemm->ldx = (int64_t)stride;
     gemm->layout = &weight->quant[index].layout;
-    gemm->ahead = device->ahead_quant;
     gemm->next = more ? weight->panels + weight->quant[index + 1].at : NULL;
     kernels->gemm_quant(gemm);
     return;
   }
   gemm->ldx = weight->cols;
   if (weight->dtype == DTYPE_BF16) gemm->ldx = (int64_t)(stride / kernels->staged_size);
-  gemm->ahead = device->ahead_plain;
   gemm->next = more && weight->format == WEIGHT_PLAIN ? data + weight->panel_bytes : NULL;
   kernels->gemm[weight->dtype](gemm);
 }

@@ -116,12 +116,13 @@ INLINE void tile(const gemm_t *gemm, int32_t row, pass_prefetch_t fetch, const i
 
 /* Returns what a pass prefetches. To keep memory busy all the time, every pass prefetches the same
  * amount of the next panel: of two passes each takes half of every step, of more passes each takes
- * a range. A single pass of several rows prefetches in its own panel and then in the next one,
- * which follows in memory. A single pass of one or two rows prefetches nothing: it is a plain
- * stream, which the processor prefetches by itself. */
+ * a range. A single pass prefetches in its own panel and then in the next one, which follows in
+ * memory, if that is faster here (gemm_t.ahead): else the processor follows the stream by itself.
+ */
 static pass_prefetch_t share(const gemm_t *gemm, int32_t pass, int32_t passes) {
   pass_prefetch_t fetch = {gemm->panel, STEP_LINES / passes, 0, STEP_BYTES};
-  if (gemm->next == NULL || gemm->rows < 3) return (pass_prefetch_t){gemm->panel, 0, 0, 0};
+  if (gemm->next == NULL || (passes == 1 && !gemm->ahead))
+    return (pass_prefetch_t){gemm->panel, 0, 0, 0};
   if (passes == 1) {
     fetch.at += AHEAD_BYTES;
   } else if (passes == 2) {

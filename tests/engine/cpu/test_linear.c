@@ -1,6 +1,7 @@
 /* test_linear.c: linear layers and logits of every tier against double precision, and their bits
  * against each other for any number of rows and threads. */
 #include "engine/cpu/act.h"
+#include "engine/cpu/cpu.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 
@@ -84,6 +85,7 @@ static void check_bits(const char *tier, dtype_t dtype, random_state_t *random) 
         *out = malloc(sizeof(float) * ROWS_MAX * N);
   for (size_t i = 0; i < 4; i += SANITIZED ? 2 : 1) {
     device_t *device = device_prepared(tier, threads[i], &limits);
+    memset(device->ahead, i % 2, sizeof device->ahead);
     weight_t *weight = weight_make(device, w, N, K, dtype);
     if (i == 0) ops_cpu.linear(device, ACT(expected), ACT(x), weight, NULL, NULL, ROWS_MAX);
     for (size_t j = 0; j < sizeof steps / sizeof *steps; j += SANITIZED ? 4 : 1) {

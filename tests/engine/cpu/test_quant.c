@@ -325,7 +325,7 @@ static void check_bits(const char *tier, weight_format_t format, random_state_t 
   for (size_t i = 0; i < ARRAY_LEN(threads); i += SANITIZED ? 2 : 1) {
     device_t *device = device_prepared(tier, threads[i], &limits);
     weight_t *weight = matrix_weight(device, &matrix, 1);
-    device->ahead_quant = i % 2;
+    memset(device->ahead, i % 2, sizeof device->ahead);
     if (i == 0) ops_cpu.linear(device, ACT(expected), ACT(x), weight, NULL, NULL, ROWS_MAX);
     for (size_t j = i % 3; j < ARRAY_LEN(steps); j += SANITIZED ? 5 : i ? 3 : 1) {
       memset(out, 0xff, sizeof(float) * ROWS_MAX * N);
@@ -358,26 +358,26 @@ Test(quant, bits_do_not_depend_on_rows_or_threads) {
  * none that is too small. The choice changes no bit. */
 Test(quant, prefetching_is_measured_and_changes_no_bit) {
   static const weight_format_t formats[] = {WEIGHT_Q8_0, WEIGHT_Q4_K};
-  static const int64_t rows[] = {8 * PANEL_COLS - 63, 40 * PANEL_COLS + 1};
+  static const int64_t rows[] = {24 * PANEL_COLS - 63, 60 * PANEL_COLS + 1};
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   random_state_t random = random_start(47);
   for (size_t i = 0; i < ARRAY_LEN(rows) * (size_t)count; i++) {
     matrix_t matrix = {rows[i % 2], 768, &formats[i % 2], 1, 1, 0, NULL, NULL, {0}};
-    matrix_t small = {7 * PANEL_COLS, 256, &formats[1], 1, 1, 0, NULL, NULL, {0}};
+    matrix_t small = {23 * PANEL_COLS, 256, &formats[1], 1, 1, 0, NULL, NULL, {0}};
     device_t *device = device_open(tiers[i / 2], 2);
     inferd_error_t error;
     float *x = random_floats(&random, matrix.cols, 1), *out[2];
     matrix_make(&random, &matrix), matrix_make(&random, &small);
     matrix_weight(device, &small, 1);
-    ASSERT_EQ(device->probed_quant, NULL);
+    ASSERT_EQ(device->probed[1], NULL);
     weight_t *weight = matrix_weight(device, &matrix, 1);
     matrix_weight(device, &small, 1);
-    ASSERT_EQ(device->probed_quant, weight);
+    ASSERT_EQ(device->probed[1], weight);
     ASSERT_EQ_FOR(ops_cpu.prepare(device, &limits, &error), 0, "%s", error.message);
     for (int with = 0; with < 2; with++) {
       out[with] = malloc((size_t)matrix.rows * sizeof(float));
-      device->ahead_quant = with;
+      memset(device->ahead, with, sizeof device->ahead);
       ops_cpu.linear(device, ACT(out[with]), ACT(x), weight, NULL, NULL, 1);
     }
     ASSERT_EQ(memcmp(out[0], out[1], (size_t)matrix.rows * sizeof(float)), 0);
