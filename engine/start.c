@@ -735,6 +735,7 @@ static void fill_survey(const engine_t *engine, const memory_plan_t *plan, engin
                                        ? (int64_t)ops->kv_bytes(&plan->kv, plan->num_host_blocks)
                                        : 0,
                            .free = (int64_t)plan->free_bytes,
+                           .host_free = (int64_t)topology_memory_free(),
                            .context = plan->max_model_len,
                            .contexts = kv_concurrency(engine, &plan->kv, plan->max_model_len),
                            .on_host = strcmp(ops->name, "cpu") == 0};

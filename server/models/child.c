@@ -321,13 +321,21 @@ static bool take_number(const json_t *object, const char *name, int64_t *out) {
   return json_int64(json_get(object, name), out) && *out >= 0;
 }
 
+/* Models get a share of what is free in a place when it is first heard of. */
+static void find_limit(models_t *models, int place, int64_t room, double share) {
+  if (models->limit_known[place]) return;
+  models->limit_known[place] = true;
+  life_set_limit(models->life, place, (int64_t)((double)room * share));
+}
+
 /* Reads what `inferd check --json` has printed: bytes of each place. */
 static bool read_plan(served_t *model, const json_t *root, life_plan_t *plan) {
-  int64_t weights, workspace, kv, states, swap, room;
+  int64_t weights, workspace, kv, states, swap, room, host_room;
   double contexts;
   if (!take_number(root, "weights", &weights) || !take_number(root, "workspace", &workspace) ||
       !take_number(root, "kv_cache", &kv) || !take_number(root, "states", &states) ||
       !take_number(root, "swap", &swap) || !take_number(root, "free", &room) ||
+      !take_number(root, "host_free", &host_room) ||
       !take_number(root, "context", &model->context) ||
       !json_double(json_get(root, "contexts"), &contexts))
     return false;
@@ -349,12 +357,9 @@ static bool read_plan(served_t *model, const json_t *root, life_plan_t *plan) {
   int at = on_host ? LIFE_HOST : 1 + gpu;
   plan->bytes[LIFE_HOST] = PROCESS_BYTES + swap;
   plan->bytes[at] += weights + workspace + kv + states;
-  models_t *models = model->models;
-  if (!models->limit_known[at]) {
-    models->limit_known[at] = true;
-    double share = config->memory > 0 ? config->memory : on_host ? 0.7 : 0.9;
-    life_set_limit(models->life, at, (int64_t)((double)room * share));
-  }
+  double share = config->memory > 0 ? config->memory : on_host ? 0.7 : 0.9;
+  find_limit(model->models, at, room, share);
+  if (!on_host) find_limit(model->models, LIFE_HOST, host_room, 0.7); /* processes, swapping */
   return true;
 }
 
