@@ -93,6 +93,7 @@ struct models {
   int count, last_number, surveys;
   char dir[80]; /* of the sockets */
   bool dir_made;
+  int dir_lock; /* held while this process lives; -1 = none */
   bool limit_known[LIFE_PLACES];
   uv_timer_t due, tick;
   directory_t directory; /* of --models-dir, as read last */
@@ -118,6 +119,10 @@ bool child_start(served_t *model);
 void child_stop(served_t *model);                  /* SIGTERM, later SIGKILL */
 void child_tick(served_t *model, uint64_t now_ns); /* what is late */
 void survey_start(served_t *model);
+
+/* sockets.c */
+int sockets_open(models_t *models, inferd_error_t *error); /* 0 or an error of error_system */
+void sockets_close(models_t *models);
 
 /* router.c */
 void models_pump(models_t *models);

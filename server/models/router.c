@@ -12,14 +12,11 @@
 #include "server/models/named.h"
 #include "server/observe/log.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { TICK_MS = 250, RESUME_MS = 5, LOOK_TICKS = 8, SURVEYS_MAX = 2 };
 
@@ -349,17 +346,6 @@ int models_check(const config_t *config, inferd_error_t *error) {
   return 0;
 }
 
-static int make_dir(models_t *models, inferd_error_t *error) {
-  const char *places[] = {getenv("RUNTIME_DIRECTORY"), getenv("XDG_RUNTIME_DIR"), "/tmp"};
-  for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-    if (places[i] == NULL || places[i][0] != '/' || strlen(places[i]) > 50) continue;
-    snprintf(models->dir, sizeof models->dir, "%s/inferd-XXXXXX", places[i]);
-    models->dir_made = mkdtemp(models->dir) != NULL; /* mode 0700 */
-    if (models->dir_made) return 0;
-  }
-  return error_system(error, models->dir, errno);
-}
-
 int models_new(server_t *server, inferd_error_t *error) {
   const config_t *config = server->config;
   models_t *models = calloc(1, sizeof *models);
@@ -371,6 +357,7 @@ int models_new(server_t *server, inferd_error_t *error) {
   if (models == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
   server->models = models;
   models->server = server;
+  models->dir_lock = -1;
   limits.bytes[LIFE_HOST] = config->models_memory;
   models->limit_known[LIFE_HOST] = config->models_memory > 0;
   models->life = life_new(&limits);
@@ -382,7 +369,7 @@ int models_new(server_t *server, inferd_error_t *error) {
   models->due.data = models->tick.data = models->looked.data = models;
   if (models->life == NULL || models->lobby == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
-  int code = make_dir(models, error);
+  int code = sockets_open(models, error);
   if (config->models_dir[0] != '\0') directory_read(config->models_dir, &models->directory);
   if (code == 0) code = models_read(models, config, error);
   if (code != 0) return code;
@@ -438,6 +425,6 @@ void models_free(models_t *models) {
   life_free(models->life);
   lobby_free(models->lobby);
   directory_free(&models->directory);
-  if (models->dir_made) rmdir(models->dir);
+  sockets_close(models);
   free(models);
 }

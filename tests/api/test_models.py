@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def test_the_list_has_every_name_with_its_state(server, inferd):
     assert cards["ant-latest"]["root"] == "ant" and cards["ant"]["max_model_len"] == 512
     # the plan that the headers give, and what a process takes beside it
     survey = survey_of(inferd, DEMO)
+    assert survey["host_free"] > 1 << 20, "what processes beside a GPU are planned in"
     planned = survey["weights"] + survey["workspace"] + survey["kv_cache"]
     assert cards["demo"]["memory"] == {"host": planned + (64 << 20), "device": 0}
     assert server.get("/v1/models/nope").status == 404
@@ -420,7 +422,11 @@ def test_a_load_that_fails_is_not_tried_for_each_request(start, zoo, tmp_path):
     assert ask(server, "demo").status == 200
 
 
-def test_children_end_with_their_parent(inferd, zoo):
+def test_children_end_with_their_parent(inferd, zoo, monkeypatch):
+    """And the next start removes their sockets, but not those of a parent that lives."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))  # the path of a socket is short
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    other = Server(inferd, None, "--models-dir", zoo)
     server = Server(inferd, DEMO, "--models-dir", zoo)
     assert ask(server, "ant").status == 200
     pids = children(server)
@@ -428,6 +434,13 @@ def test_children_end_with_their_parent(inferd, zoo):
     server.process.kill()
     server.process.wait()
     wait_until(lambda: all(gone(pid) for pid in pids.values()), "the children to end")
+    assert len(list(place.iterdir())) == 2, "nobody was left to remove it"
+    third = Server(inferd, None, "--models-dir", zoo)
+    assert len(list(place.iterdir())) == 2, "of the two that live"
+    for one in (other, third):
+        assert ask(one, "ant").status == 200
+        assert one.stop() == 0
+    place.rmdir()
 
 
 def test_sigterm_drains(start, zoo):
