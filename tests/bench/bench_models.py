@@ -155,11 +155,12 @@ def random_blocks(rng, rows, cols):
     return made.reshape(rows, -1)
 
 
-def write_large(path, gib):
-    """A Llama of 4096 x 14336, as many layers as fill the size; layers repeat the same blocks."""
+def write_large(path, gib, tokenizer=None):
+    """A Llama of 4096 x 14336, as many layers as fill the size; layers repeat the same blocks.
+    Without a tokenizer it can be loaded, and not served."""
     c = {"max_position_embeddings": 8192, "hidden_size": 4096, "intermediate_size": 14336,
          "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
-         "rope_theta": 5e5, "vocab_size": 32000}
+         "rope_theta": 5e5, "vocab_size": 32000 if tokenizer is None else 152064}
     h, mlp, rng = c["hidden_size"], c["intermediate_size"], np.random.default_rng(8)
     rows = {"attn_q": (h, h), "attn_k": (1024, h), "attn_v": (1024, h), "attn_output": (h, h),
             "ffn_gate": (mlp, h), "ffn_up": (mlp, h), "ffn_down": (h, mlp)}
@@ -170,7 +171,10 @@ def write_large(path, gib):
     writer = GGUFWriter(None, "llama")
     add_shape(writer, c)
     writer.add_vocab_size(c["vocab_size"])
-    writer.add_tokenizer_model("none")
+    if tokenizer is None:
+        writer.add_tokenizer_model("none")
+    else:
+        add_tokens(writer, tokenizer, c["vocab_size"])
     for name, blocks in outer.items():
         writer.add_tensor(f"{name}.weight", blocks, raw_dtype=Type.Q4_K)
     writer.add_tensor("output_norm.weight", np.ones(h, np.float32))
