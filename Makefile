@@ -395,8 +395,9 @@ test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing t
 # What `make parity` drives is linked in every run, so that it does not rot.
 test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver picture_mutator))
 
-# scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side.
-TEST_JOBS := $(JOBS)
+# scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side: one more
+# than processors, for tests of servers often wait for them.
+TEST_JOBS := $(shell expr $(JOBS) + 1)
 RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
 test:
 	@scripts/bootstrap build unit
