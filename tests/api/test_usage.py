@@ -6,19 +6,20 @@ import time
 
 import openai
 import pytest
-from harness import DEMO, Server, wait_until
+from harness import DEMO, ROOT, Server, wait_until
 
 ALICE, BOB, ADMIN = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef", "sk-admin-0123456789"
 DAY = 24 * 3600
+ENCODERS = ROOT / "tests/vectors/encoders"
 
 
 @pytest.fixture(scope="module")
 def start(inferd, tmp_path_factory):
-    def begin(file, alice="", bob="", *flags):
+    def begin(file, alice="", bob="", *flags, model=DEMO):
         keys = tmp_path_factory.mktemp("keys") / "keys"
         keys.write_text(f"{ALICE} alice {alice}\n{BOB} bob {bob}\n")
         keys.chmod(0o600)
-        return Server(inferd, DEMO, "--served-model-name", "demo", "--store", file,
+        return Server(inferd, model, "--served-model-name", "demo", "--store", file,
                       "--api-key-file", keys, "--admin-key", ADMIN, *flags, key=ALICE)
     return begin
 
@@ -79,6 +80,31 @@ def test_all_dialects_are_counted_once(server):
     assert requests == len(tokens)
     assert prompts == sum(one for one, _ in tokens) + cached
     assert outputs == sum(one for _, one in tokens)
+
+
+@pytest.mark.parametrize("model, calls", [
+    ("bert-mean", [("/v1/embeddings", {"input": ["One", "Two three four"]}),
+                   ("/v1/embeddings", {"input": "Five", "encoding_format": "base64"}),
+                   ("/pooling", {"input": "Six"})]),
+    ("bert-rank", [("/rerank", {"query": "who", "documents": ["One", "Two three", "Four"]}),
+                     ("/score", {"queries": "who", "documents": ["One", "Two"]})])])
+def test_vectors_and_scores_are_counted_as_their_answers_say(start, tmp_path, model, calls):
+    """As prompts, without an output; what is refused, and what a quota refuses, as nothing."""
+    server = start(tmp_path / "answers.db", "tokens_per_day=60", model=ENCODERS / model)
+    tokens = 0
+    for number, (path, body) in enumerate(calls, 1):
+        answer = server.post(path, body)
+        assert answer.status == 200, answer
+        tokens += answer.json["usage"]["prompt_tokens"]
+        assert totals(server) == (number, tokens, 0, 0)
+    path, body = calls[0]
+    assert server.post(path, {**body, "model": 5}).status == 400
+    long = {key: ["many words " * 9] * 4 if isinstance(value, list) else value
+            for key, value in body.items()}
+    refused = server.post(path, long)
+    assert refused.status == 429 and refused.error["code"] == "insufficient_quota", refused
+    assert totals(server) == (len(calls), tokens, 0, 0)
+    assert server.stop() == 0, server.log()
 
 
 def test_cached_tokens_are_those_of_the_answers(server):
