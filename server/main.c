@@ -19,6 +19,7 @@
 #include "server/reload_answer.h"
 #include "server/replay/replay.h"
 #include "server/serve.h"
+#include "server/store_file.h"
 #include "server/top/top.h"
 #include "server/usage.h"
 
@@ -525,6 +526,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "top") == 0) return top_command(argc - 2, argv + 2);
   if (strcmp(command, "batch") == 0) return batch_command(argc - 2, argv + 2);
   if (strcmp(command, "usage") == 0) return usage_command(argc - 2, argv + 2);
+  if (strcmp(command, "store") == 0) return store_command(argc - 2, argv + 2);
   if (strcmp(command, "replay") == 0) return replay_command(argc - 2, argv + 2);
   if (strcmp(command, "config") == 0) return config_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) {

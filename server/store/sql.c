@@ -97,6 +97,8 @@ typedef enum statement {
   ADD_USE,
   USES,
   REMOVE_USES,
+  CHECK_ALL,
+  COPY,
   FREE_PAGES,
   SHRINK
 } statement_t;
@@ -177,6 +179,8 @@ static const char *const texts[SQL_STATEMENTS] = {
              "WHERE day >= ?1 AND day < ?2 AND owner = coalesce(?3, owner) "
              "ORDER BY day, owner, model",
     [REMOVE_USES] = "DELETE FROM use WHERE day < ?1",
+    [CHECK_ALL] = "PRAGMA integrity_check(1)",
+    [COPY] = "VACUUM INTO ?1",
     [FREE_PAGES] = "PRAGMA freelist_count",
     [SHRINK] = "PRAGMA incremental_vacuum(256)"};
 _Static_assert(SHRINK_PAGES == 256, "as in the text");
@@ -245,9 +249,10 @@ static int migrate(const sql_t *sql, const char *path, int64_t version, inferd_e
   return code;
 }
 
-/* SQLite makes files that all may read; a store has conversations. */
-static int make_private(const char *path, inferd_error_t *error) {
-  int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+int sql_make_private(const char *path, bool is_new, inferd_error_t *error) {
+  /* SQLite makes files that all may read; a store has conversations */
+  int flags = O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW | (is_new ? O_EXCL : 0);
+  int file = open(path, flags, 0600);
   if (file < 0)
     return error_set(error, errno == EACCES || errno == EPERM ? ERR_PERMISSION : ERR_IO, "store",
                      "%.300s cannot be used as a store: %.100s", path, strerror(errno));
@@ -257,7 +262,7 @@ static int make_private(const char *path, inferd_error_t *error) {
 
 int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error) {
   *sql = (sql_t){0};
-  int code = writes ? make_private(path, error) : 0;
+  int code = writes ? sql_make_private(path, false, error) : 0;
   if (code != 0) return code;
   int flags = writes ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
   if (sqlite3_open_v2(path, &sql->db, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
@@ -717,6 +722,22 @@ int sql_remove_expired(sql_t *sql, int64_t before, int32_t count, int32_t *remov
 int sql_remove_of_largest(sql_t *sql, int32_t count) {
   sqlite3_stmt *row = ready(sql, REMOVE_OF_LARGEST);
   sqlite3_bind_int(row, 1, count);
+  return finish(sql, row);
+}
+
+int sql_check(sql_t *sql, char *out, size_t size) {
+  sqlite3_stmt *row = ready(sql, CHECK_ALL);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  int code = sqlite3_step(row);
+  if (code == SQLITE_ROW) copy_text(row, 0, out, size);
+  sqlite3_reset(row);
+  return code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
+int sql_copy(sql_t *sql, const char *to) {
+  sqlite3_stmt *row = ready(sql, COPY);
+  if (row == NULL) return sqlite3_errcode(sql->db);
+  bind_text(row, 1, to);
   return finish(sql, row);
 }
 

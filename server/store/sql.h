@@ -6,7 +6,7 @@
 
 #include <sqlite3.h>
 
-enum { SQL_STATEMENTS = 31, SQL_NO_ITEM = -1 };
+enum { SQL_STATEMENTS = 33, SQL_NO_ITEM = -1 };
 
 /* A connection with its prepared statements. */
 typedef struct sql {
@@ -18,6 +18,9 @@ typedef struct sql {
  * Returns 0 or an error of store_open. */
 int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error);
 void sql_close(sql_t *sql);
+/* Makes the file, mode 0600, if it is not there; `is_new`: it must not be. 0 or an error of
+ * store_open. */
+int sql_make_private(const char *path, bool is_new, inferd_error_t *error);
 
 /* The functions below return an SQLITE_ code: SQLITE_OK, SQLITE_NOTFOUND, or what failed. */
 int sql_begin(sql_t *sql);
@@ -58,6 +61,9 @@ int sql_remove_of_largest(sql_t *sql, int32_t count);
 int sql_uses(sql_t *sql, const uint8_t *owner, int64_t first, int64_t end,
              bool (*visit)(void *context, const stored_use_t *use), void *context);
 int sql_remove_uses(sql_t *sql, int64_t before);
+/* What PRAGMA integrity_check says first: "ok", or what is damaged. */
+int sql_check(sql_t *sql, char *out, size_t size);
+int sql_copy(sql_t *sql, const char *to); /* into an empty file */
 /* Gives pages of removed rows back to the file system. */
 int sql_shrink(sql_t *sql);
 

@@ -297,6 +297,34 @@ int store_recipe(const char *path, const char *id, buffer_t *out, inferd_error_t
   return code == SQLITE_OK ? 0 : error->code;
 }
 
+int store_check(const char *path, store_stats_t *out, inferd_error_t *error) {
+  sql_t sql;
+  char said[PROBLEM_BYTES];
+  int code = sql_open(&sql, path, false, error);
+  if (code != 0) return code;
+  int status = sql_check(&sql, said, sizeof said);
+  if (status == SQLITE_OK) status = sql_sizes(&sql, &out->rows, &out->bytes);
+  if (status != SQLITE_OK)
+    code = error_set(error, ERR_IO, NULL, "%.300s cannot be read: %.200s", path,
+                     sqlite3_errmsg(sql.db));
+  else if (strcmp(said, "ok") != 0)
+    code = error_set(error, ERR_IO, NULL, "%.300s is damaged: %.200s", path, said);
+  sql_close(&sql);
+  return code;
+}
+
+int store_copy(const char *path, const char *to, inferd_error_t *error) {
+  sql_t sql;
+  int code = sql_open(&sql, path, false, error);
+  if (code != 0) return code;
+  code = sql_make_private(to, true, error);
+  if (code == 0 && sql_copy(&sql, to) != SQLITE_OK)
+    code = error_set(error, ERR_IO, NULL, "%.300s cannot be copied to %.300s: %.200s", path, to,
+                     sqlite3_errmsg(sql.db));
+  sql_close(&sql);
+  return code;
+}
+
 void store_close(answer_store_t *store) {
   if (store == NULL) return;
   pthread_mutex_lock(&store->lock);

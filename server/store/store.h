@@ -111,6 +111,17 @@ int store_open(const store_options_t *options, answer_store_t **out, inferd_erro
  * 0 or an error that names the file: it cannot be read, is no store of today's schema, or lacks the
  * answer or its recipe. */
 int store_recipe(const char *path, const char *id, buffer_t *out, inferd_error_t *error);
+typedef struct store_stats {
+  uint64_t written, dropped; /* since start; dropped: no disk, no memory, or too many waited */
+  uint64_t retried;          /* no disk; they were put again */
+  int64_t rows, bytes;       /* in the file, as of the last write */
+  int64_t waiting;           /* to be written */
+} store_stats_t;
+/* Reads the whole of a file. Returns 0, and the rows and bytes of *out; or an error of
+ * store_recipe: what is damaged. */
+int store_check(const char *path, store_stats_t *out, inferd_error_t *error);
+/* Copies a file, as it is at one moment, into one that is not there (mode 0600). 0 or an error. */
+int store_copy(const char *path, const char *to, inferd_error_t *error);
 /* Writes what waits, and closes. NULL is allowed. */
 void store_close(answer_store_t *store);
 
@@ -187,12 +198,6 @@ int store_uses(answer_store_t *store, const uint8_t *owner, int64_t first, int64
 /* Copies why answers cannot be written now; "" = they can. */
 void store_problem(answer_store_t *store, char *out, size_t size);
 
-typedef struct store_stats {
-  uint64_t written, dropped; /* since start; dropped: no disk, no memory, or too many waited */
-  uint64_t retried;          /* no disk; they were put again */
-  int64_t rows, bytes;       /* in the file, as of the last write */
-  int64_t waiting;           /* to be written */
-} store_stats_t;
 void store_stats(answer_store_t *store, store_stats_t *out);
 
 #endif

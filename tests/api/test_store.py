@@ -1,6 +1,7 @@
 """--store: answers of /v1/responses that outlive their request, by OpenAI's client."""
 
 import json
+import re
 import signal
 import sqlite3
 import threading
@@ -8,7 +9,7 @@ import time
 
 import openai
 import pytest
-from harness import DEMO, Server, wait_until
+from harness import DEMO, Server, run, wait_until
 from storing import ALICE, BOB, alice, bob, client, keys, start  # noqa: F401
 
 QUESTION = "Once upon a time"
@@ -35,6 +36,51 @@ def ask(client, text=QUESTION, **fields):
 
 def same(one, other):
     return one.model_dump(exclude_unset=True) == other.model_dump(exclude_unset=True)
+
+
+# ---- the file: checked and copied while a server writes
+
+
+def test_a_copy_of_a_store_in_use_is_a_store(start, inferd, tmp_path):
+    path, copy = tmp_path / "answers.db", tmp_path / "copy.db"
+    server = start(path)
+    mine = client(server)
+    made = ask(mine)
+    writer = threading.Thread(target=lambda: [ask(mine) for _ in range(10)])
+    writer.start()
+    done = run(inferd, "store", "copy", path, copy)
+    writer.join()
+    assert done.returncode == 0, done.stdout
+    assert re.fullmatch(rf"{copy} is whole: \d+ rows, \d+ bytes of texts\n", done.stdout)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    done = run(inferd, "store", "check", path)
+    assert done.returncode == 0 and f"{path} is whole: 11 rows" in done.stdout, done.stdout
+    assert server.stop() == 0, server.log()
+    other = start(copy)
+    assert same(client(other).responses.retrieve(made.id), made)
+    assert other.stop() == 0, other.log()
+    done = run(inferd, "store", "copy", path, copy)
+    assert done.returncode == 74 and "File exists" in done.stdout, done.stdout
+
+
+def test_what_is_no_whole_store_is_said(start, inferd, tmp_path):
+    path = tmp_path / "answers.db"
+    server = start(path)
+    for _ in range(20):
+        ask(client(server))
+    assert server.stop() == 0, server.log()
+    data = bytearray(path.read_bytes())
+    for page in range(len(data) // 4096 // 2, len(data) // 4096):
+        data[page * 4096:page * 4096 + 2048] = b"#" * 2048
+    path.write_bytes(data)
+    for arguments in (("check", path), ("copy", path, tmp_path / "copy.db")):
+        done = run(inferd, "store", *arguments)
+        assert done.returncode == 74 and str(path) in done.stdout, done.stdout
+        assert "malformed" in done.stdout or "damaged" in done.stdout, done.stdout
+    done = run(inferd, "store", "check", tmp_path / "none")
+    assert done.returncode == 74 and "unable to open" in done.stdout, done.stdout
+    done = run(inferd, "store", "prune", path)
+    assert done.returncode == 64 and "usage: inferd store" in done.stdout, done.stdout
 
 
 # ---- kept, listed, deleted
