@@ -84,10 +84,10 @@ static void widen_segment(const attending_t *job, const uint8_t *block, int32_t 
   strip->v[segment] = v;
 }
 
+/* Finds the segments of a strip; `strip` is that of `scratch`, or keeps its shape. */
 static void load_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
-                       int32_t first, int32_t last, attention_scratch_t *scratch) {
+                       int32_t first, int32_t last, attention_scratch_t *scratch, strip_t *strip) {
   const device_t *device = job->device;
-  strip_t *strip = &scratch->strip;
   size_t element = kv_element(&device->kv), size = (size_t)device->kv.block_size;
   size_t key_head = (size_t)job->kind->head_dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)job->kind->head_stride * element;
@@ -158,7 +158,7 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   visible_keys(job, item, count - 1, base, STRIP_KEYS, &low_end, &high_end);
   int32_t keys = scratch->strip.segment_keys;
   int32_t from = low / keys / SEGMENT_GROUP * SEGMENT_GROUP, to = DIV_UP(high_end, keys);
-  load_strip(job, item, kv_head, base, from, to, scratch);
+  load_strip(job, item, kv_head, base, from, to, scratch, &scratch->strip);
   device->kernels->scores[job->dtype](scratch->scores, scratch->q, job->kind->head_stride,
                                       count * job->group, &scratch->strip, from, to);
   for (int32_t i = 0; i < count; i++) {
@@ -200,6 +200,25 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   }
 }
 
+/* Where the keys lie that this worker reads behind the strip at `base`, for a decode; NULL where
+ * that is no range for each segment: in blocks of more than 16 slots, and in pools of 8 bits. */
+static const void *const *next_keys(const attending_t *job, const item_t *item, int32_t kv_head,
+                                    int32_t base, attention_scratch_t *scratch) {
+  const int32_t keys = scratch->strip.segment_keys;
+  int32_t first, last;
+  base += STRIP_KEYS;
+  if (item->count > 1 || keys != SEGMENT_KEYS || scratch->strip.k_stride != keys ||
+      job->device->kv.int8 || (item->partial >= 0 && base % SPLIT_KEYS == 0))
+    return NULL;
+  visible_keys(job, item, 0, base, STRIP_KEYS, &first, &last);
+  if (last <= 0) return NULL;
+  scratch->next.segment_keys = keys;
+  load_strip(job, item, kv_head, base, 0, DIV_UP(last, keys), scratch, &scratch->next);
+  for (int32_t s = DIV_UP(last, keys); s < STRIP_KEYS / keys; s++)
+    scratch->next.k[s] = scratch->next.k[0];
+  return scratch->next.k;
+}
+
 /* The same by the tier's `attend`. */
 static void attend_at_once(const attending_t *job, const item_t *item, int32_t kv_head,
                            int32_t base, attention_scratch_t *scratch) {
@@ -209,7 +228,7 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
     visible_keys(job, item, i, base, STRIP_KEYS, &seen[i].first, &seen[i].last);
   int32_t keys = scratch->strip.segment_keys;
   load_strip(job, item, kv_head, base, seen[0].first / keys,
-             DIV_UP(seen[item->count - 1].last, keys), scratch);
+             DIV_UP(seen[item->count - 1].last, keys), scratch, &scratch->strip);
   attend_t attend = {.q = (const uint16_t *)(const void *)scratch->q,
                      .depth = ROUND_UP(job->kind->head_dim, DEPTH_ALIGN),
                      .positions = item->count,
@@ -217,6 +236,7 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
                      .seen = seen,
                      .softcap = job->attention->softcap,
                      .strip = &scratch->strip,
+                     .next = next_keys(job, item, kv_head, base, scratch),
                      .acc = scratch->acc,
                      .ldo = job->kind->head_stride,
                      .max = scratch->max,

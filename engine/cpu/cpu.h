@@ -47,7 +47,7 @@ typedef struct attention_scratch {
   float *max, *sum, *total_max, *total_sum; /* [rows] */
   struct key_range *seen;                   /* [rows], for `attend` */
   int worker;
-  strip_t strip;
+  strip_t strip, next; /* `next` of a decode by `attend`: only its keys are read */
 } attention_scratch_t;
 
 typedef struct tower_scratch tower_scratch_t; /* tower.c */

@@ -333,10 +333,18 @@ static void attend_release(void) {}
  * that no row sees, which are left out here, add zeros there. */
 enum { DIRECT_ROWS = 2 * TILE_ROWS };
 
+/* K and V come from memory, as the weights of a layer push them out of the caches: the first rows
+ * prefetch V during the scores, and K of the next strip during the values. A segment of 16 keys is
+ * one range of 16 * head_dim elements in both. */
+INLINE void prefetch_segment(const void *segment, int64_t line) {
+  __builtin_prefetch((const char *)segment + line * LINE_BYTES, 0, 2);
+}
+
 INLINE void direct_score_rows(const attend_t *attend, const space_t *space, int32_t row, float *out,
                               int32_t from, int32_t to, const int rows) {
   const strip_t *strip = attend->strip;
   const int32_t first = attend->seen[0].first / KEY_TILE;
+  const int32_t last = DIV_UP(attend->seen[0].last, KEY_TILE);
   const int64_t stride = strip->k_stride;
   const uint16_t *q = attend->q + row * attend->depth;
   (void)space;
@@ -352,6 +360,7 @@ INLINE void direct_score_rows(const attend_t *attend, const space_t *space, int3
       UNROLL for (int v = 0; v < PAIR_VECS; v++) {
         const uint16_t *low = keys[v] + d * stride;
         k[v] = interleave(low, both ? low + stride : NULL);
+        if (row == 0 && s + v < last) prefetch_segment(strip->v[MAX(s + v, first)], d / 2);
       }
       UNROLL for (int r = 0; r < rows; r++) {
         vu a = (vu){0} + load_pair(q + r * attend->depth + d);
@@ -374,6 +383,9 @@ INLINE void direct_value_tile(const attend_t *attend, int32_t row, const uint16_
   for (int32_t j = seen.first / 2 * 2; j < seen.last; j += 2) {
     const uint16_t *at = (const uint16_t *)attend->strip->v[j / KEY_TILE];
     const uint16_t *low = at + j % KEY_TILE * attend->ldo + dim, *high = low + attend->ldo;
+    if (row == 0 && attend->next != NULL)
+      UNROLL for (int i = 0; i < vecs; i++) prefetch_segment(
+          attend->next[j / KEY_TILE], (dim / VW + i) * (KEY_TILE / 2) + j % KEY_TILE / 2);
     if (j >= seen.first && j + 1 < seen.last) {
       UNROLL for (int i = 0; i < vecs; i++) v[i] = interleave(low + i * VW, high + i * VW);
     } else { /* a key outside the range is not multiplied: its memory may hold NaN */
