@@ -174,6 +174,7 @@ static void cpu_begin(device_t *device, const batch_t *batch) {
   CHECK_LE(batch->num_tokens, device->limits.tokens_max);
   CHECK(device->kv_base == NULL || batch->block_size == device->kv.block_size);
   device->batch = batch;
+  atomic_store_explicit(&device->kv_populate.busy, true, memory_order_relaxed);
   for (int i = 0; i < ROPE_TABLES; i++) device->rope_tables[i].rope = NULL;
   kv_copy_blocks(device, batch);
   state_copy_slots(device, batch);
@@ -181,6 +182,7 @@ static void cpu_begin(device_t *device, const batch_t *batch) {
 
 /* Without other ranks nothing can fail. */
 static int cpu_end(device_t *device, inferd_error_t *error) {
+  atomic_store_explicit(&device->kv_populate.busy, false, memory_order_relaxed);
   if (device->comm == NULL || device->comm->error.code == 0) return 0;
   *error = device->comm->error;
   return ERR_DEVICE_FAILED;

@@ -16,6 +16,7 @@
 typedef struct populate {
   pthread_t thread;
   atomic_bool stop;
+  atomic_bool busy; /* set by the engine while a step runs: the thread steps aside */
   bool started;
   uint8_t *base;
   size_t bytes;

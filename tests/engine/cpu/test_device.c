@@ -1,5 +1,6 @@
 /* test_device.c: opening a device, what it refuses, and what it reads of the machine's limits. */
 #include "engine/cpu/isa/kernels.h"
+#include "engine/cpu/populate.h"
 #include "engine/device/topology.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -253,4 +255,42 @@ Test(device, reads_cgroup_1) {
   put(root, "sys/fs/cgroup/memory/pod/memory.stat", "garbage");
   ASSERT_EQ(topology_memory_room(root).bytes, 0);
   remove_root(root);
+}
+
+/* The thread that makes the pages of the pool steps aside for steps, and still ends. */
+Test(device, the_pool_is_made_while_steps_run) {
+  enum { BYTES = 7 << 20, PAGE = 4096 };
+  static unsigned char resident[BYTES / PAGE];
+  populate_t populate = {.started = false};
+  uint8_t *base =
+      mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  int made = 0;
+  cr_assert(base != MAP_FAILED);
+  const bool supported = madvise(base, PAGE, MADV_POPULATE_WRITE) == 0;
+  atomic_store(&populate.busy, true);
+  populate_start(&populate, base, BYTES);
+  cr_assert(populate.started);
+  pthread_join(populate.thread, NULL);
+  ASSERT_EQ(mincore(base, BYTES, resident), 0);
+  for (size_t i = 0; i < BYTES / PAGE; i++) made += resident[i] & 1;
+  ASSERT_EQ(made, supported ? BYTES / PAGE : 0);
+  munmap(base, BYTES);
+}
+
+/* A pool that is given up while steps run does not keep anyone waiting. */
+Test(device, a_pool_may_be_left_unmade) {
+  enum { BYTES = 1 << 30 };
+  populate_t populate = {.started = false};
+  uint8_t *base =
+      mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  cr_assert(base != MAP_FAILED);
+  atomic_store(&populate.busy, true);
+  populate_start(&populate, base, BYTES);
+  char name[16];
+  cr_assert(populate.started);
+  if (pthread_getname_np(populate.thread, name, sizeof name) == 0)
+    cr_assert_str_eq(name, "populate");
+  populate_stop(&populate);
+  cr_assert(!populate.started);
+  munmap(base, BYTES);
 }
