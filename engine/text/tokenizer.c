@@ -48,6 +48,8 @@ void tokenizer_scratch_free(tokenizer_scratch_t *scratch) {
   normalizer_scratch_free(&scratch->normalizer);
   normalizer_scratch_free(&scratch->part);
   free(scratch->spans);
+  buffer_free(&scratch->origins);
+  buffer_free(&scratch->found);
   pretokenizer_scratch_free(&scratch->pretokenizer);
   free(scratch);
 }
@@ -73,6 +75,7 @@ static int encode_wordpiece(encode_t *encode, const uint8_t *piece, size_t lengt
 static int encode_piece(void *context, const uint8_t *piece, size_t length, const uint8_t *limit) {
   encode_t *encode = context;
   const tokenizer_t *tokenizer = encode->tokenizer;
+  const size_t before = num_ids(encode);
   int code;
   if (tokenizer->unigram.scores != NULL)
     code = encode_unigram(encode, piece, length);
@@ -81,6 +84,11 @@ static int encode_piece(void *context, const uint8_t *piece, size_t length, cons
   else
     code = bpe_encode(&tokenizer->bpe, encode->scratch->bpe, piece, length, limit, &encode->out);
   if (code != 0) return code;
+  if (encode->scratch->finds_spans &&
+      !spans_of_piece(tokenizer, encode->scratch, piece, length,
+                      (const int32_t *)(const void *)encode->out.data + before,
+                      num_ids(encode) - before))
+    return ERR_INTERNAL;
   if (num_ids(encode) >= encode->ids_max) return ENCODE_FULL;
   encode->polled += length;
   if (encode->polled < POLL_BYTES) return 0;
@@ -88,10 +96,14 @@ static int encode_piece(void *context, const uint8_t *piece, size_t length, cons
   return encode->cancelled != NULL && atomic_load(encode->cancelled) ? ERR_REQUEST_TIMEOUT : 0;
 }
 
-static int encode_token(encode_t *encode, uint32_t index) {
+/* An added token: bytes [begin, end) of the gap's normal form, or of the text. */
+static int encode_token(encode_t *encode, uint32_t index, bool normalised, size_t begin,
+                        size_t end) {
   const int32_t id = (int32_t)encode->tokenizer->added[index].id;
   if (skips_word(encode)) return 0;
   if (!buffer_append(&encode->out, &id, sizeof id)) return ERR_INTERNAL;
+  if (encode->scratch->finds_spans && !spans_of_token(encode->scratch, normalised, begin, end))
+    return ERR_INTERNAL;
   return num_ids(encode) >= encode->ids_max ? ENCODE_FULL : 0;
 }
 
@@ -129,13 +141,18 @@ static int encode_gap(encode_t *encode, const uint8_t *text, size_t length, cons
                        .length = length};
   token_span_t span;
   if (plain && !keep_plain(encode, &walk, raw, raw_length)) return ERR_INTERNAL;
+  const text_gap_t gap = {raw, raw_length, (size_t)(raw - encode->text), text, length};
+  if (encode->scratch->finds_spans && !spans_map(&tokenizer->normalizer, encode->scratch, &gap))
+    return ERR_INTERNAL;
   while (token_walk_next(&walk, &span)) {
     int code = 0;
+    encode->scratch->run_start = span.gap_start;
     if (span.gap_start < span.gap_end)
       code = pretokenizer_run(&tokenizer->pretokenizer, &encode->scratch->pretokenizer,
                               text + span.gap_start, span.gap_end - span.gap_start, limit,
                               at_start && span.gap_start == 0, encode_piece, encode);
-    if (code == 0 && span.has_token) code = encode_token(encode, span.index);
+    if (code == 0 && span.has_token)
+      code = encode_token(encode, span.index, true, span.gap_end, walk.gap_start);
     if (code != 0) return code;
   }
   return 0;
@@ -162,7 +179,8 @@ static int encode_text(encode_t *encode, const uint8_t *text, size_t length) {
     if (span.gap_start < span.gap_end)
       code = encode_gap(encode, text + span.gap_start, span.gap_end - span.gap_start, text + length,
                         span.gap_start == 0, is_plain(encode, span.gap_start, span.gap_end));
-    if (code == 0 && span.has_token) code = encode_token(encode, span.index);
+    if (code == 0 && span.has_token)
+      code = encode_token(encode, span.index, false, span.gap_end, walk.gap_start);
     if (code != 0) return code;
   }
   return 0;
@@ -194,6 +212,7 @@ static int encode_from(encode_t *encode, const tokenize_options_t *options, size
                        size_t skip) {
   encode->scratch->bpe->words = 0;
   encode->scratch->bpe->skip = skip;
+  encode->scratch->found.length = 0;
   encode->out.length = 0;
   encode->plain = options->plain;
   encode->num_plain = options->num_plain;
@@ -215,6 +234,23 @@ static int encode_tail(encode_t *encode, const tokenize_options_t *options, size
   return code;
 }
 
+/* The spans of all ids, those of the post-processor among them. False: no memory. */
+static bool take_spans(const encode_t *encode, const tokenize_options_t *options) {
+  const tokenizer_t *tokenizer = encode->tokenizer;
+  const size_t count = num_ids(encode);
+  const size_t ahead = options->add_special_tokens ? MIN(tokenizer->num_prefix, count) : 0;
+  const size_t found = encode->scratch->found.length / sizeof(byte_span_t);
+  const size_t of_text = MIN(found, count - ahead);
+  byte_span_t *spans = calloc(count + 1, sizeof *spans);
+  if (spans == NULL) return false;
+  for (size_t i = 0; i < count; i++) spans[i].begin = 1;
+  if (of_text > 0) memcpy(spans + ahead, encode->scratch->found.data, of_text * sizeof *spans);
+  spans_trim(tokenizer, encode->text, (const int32_t *)(const void *)encode->out.data + ahead,
+             spans + ahead, of_text);
+  *options->spans = spans;
+  return true;
+}
+
 int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch, const char *text,
                      size_t length, const tokenize_options_t *options, int32_t **ids, size_t *count,
                      inferd_error_t *error) {
@@ -231,12 +267,18 @@ int tokenizer_encode(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
                      .keeps_suffix = options->keeps_suffix};
   bpe_scratch_begin(scratch->bpe, options->cancelled);
   scratch->bpe->word_max = options->word_max;
+  scratch->finds_spans = options->spans != NULL;
+  scratch->pretokenizer.notes_origins = scratch->unigram.notes_starts = scratch->finds_spans;
   size_t most = options->tail > 0 ? options->tail : encode.ids_max;
   int code = ERR_INTERNAL;
   if (buffer_reserve(&encode.out, (MIN(length / 4, most) + 16) * sizeof(int32_t))) {
     code = options->tail > 0 ? encode_tail(&encode, options, length)
                              : encode_from(&encode, options, length, 0);
   }
+  if (code == 0 && scratch->finds_spans && !take_spans(&encode, options)) code = ERR_INTERNAL;
+  buffer_trim(&scratch->origins, SCRATCH_KEEP_BYTES);
+  buffer_trim(&scratch->found, SCRATCH_KEEP_BYTES);
+  buffer_trim(&scratch->unigram.starts, SCRATCH_KEEP_BYTES);
   normalizer_scratch_trim(&scratch->normalizer, SCRATCH_KEEP_BYTES);
   normalizer_scratch_trim(&scratch->part, SCRATCH_KEEP_BYTES);
   pretokenizer_scratch_trim(&scratch->pretokenizer, SCRATCH_KEEP_BYTES);
@@ -327,6 +369,13 @@ int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t len
 
 size_t tokenizer_longest_token(const tokenizer_t *tokenizer) {
   return tokenizer->longest_token;
+}
+bool tokenizer_is_unknown(const tokenizer_t *tokenizer, int32_t id) {
+  const bool is_unigram = tokenizer->unigram.scores != NULL;
+  return (uint32_t)id == (is_unigram ? tokenizer->unigram.unk : tokenizer->bpe.unk);
+}
+bool tokenizer_marks_inner(const tokenizer_t *tokenizer) {
+  return tokenizer->wordpiece.trie.edges != NULL && tokenizer->wordpiece.prefix_length > 0;
 }
 int32_t tokenizer_bos_id(const tokenizer_t *tokenizer) {
   return tokenizer->bos_id;

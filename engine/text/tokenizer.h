@@ -52,6 +52,10 @@ typedef struct tokenize_options {
    * says is text. They only hide special tokens, they cut nothing. */
   const byte_span_t *plain;
   size_t num_plain;
+  /* Not NULL: set, on success, to an array with the bytes of the text that each id stands for: the
+   * offsets of Hugging Face `tokenizers`, in bytes. Ids of the post-processor stand nowhere: their
+   * span begins at 1 and ends at 0. To be freed. Not with `tail`. */
+  byte_span_t **spans;
 } tokenize_options_t;
 
 /* Encodes `length` bytes of valid UTF-8. *ids is malloc'ed (free() by the caller), *count its
@@ -82,7 +86,8 @@ static inline size_t tokenizer_memory(size_t length, const tokenize_options_t *o
   size_t ids = length + 64; /* at least a byte each, and those of the post-processor */
   size_t most = options->tail > 0 ? 2 * options->tail + TOKENIZER_WORD_MAX : options->ids_max;
   if (most > 0 && most < ids) ids = most;
-  return ids * sizeof(int32_t) + 2 * length;
+  const size_t spans = options->spans != NULL ? 24 * length + ids * sizeof(byte_span_t) : 0;
+  return ids * sizeof(int32_t) + 2 * length + spans;
 }
 
 int32_t tokenizer_vocab_size(const tokenizer_t *tokenizer); /* highest id + 1 */
@@ -102,6 +107,10 @@ unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id); /* TOKEN_ bi
 int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length);
 size_t tokenizer_longest_token(const tokenizer_t *tokenizer); /* bytes */
 
+/* Whether an id stands for text that the vocabulary lacks. */
+bool tokenizer_is_unknown(const tokenizer_t *tokenizer, int32_t id);
+/* Whether pieces inside a word are spelled with a mark, such as "##". */
+bool tokenizer_marks_inner(const tokenizer_t *tokenizer);
 int32_t tokenizer_bos_id(const tokenizer_t *tokenizer); /* -1 = none */
 int32_t tokenizer_eos_id(const tokenizer_t *tokenizer); /* of tokenizer_config.json; -1 = none */
 double tokenizer_model_max_length(const tokenizer_t *tokenizer); /* 0 = not given */

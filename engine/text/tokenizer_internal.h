@@ -79,6 +79,8 @@ struct tokenizer {
   size_t longest_token;
   int32_t bos_id, eos_id; /* -1 = none */
   double model_max_length;
+  bool trims_spans; /* the post-processor cuts spaces off the spans of ids, */
+  bool puts_space;  /* but for one in front of the text */
 };
 
 struct tokenizer_scratch {
@@ -89,6 +91,11 @@ struct tokenizer_scratch {
   normalizer_scratch_t part; /* of a gap, between plain spans */
   byte_span_t *spans;        /* plain spans of a normalised gap */
   size_t num_spans, spans_capacity;
+  /* Where spans of ids are wanted (spans.c): of each byte of a normalised gap the character of the
+   * text that it comes from, and the spans so far; all byte_span_t. */
+  bool finds_spans;
+  buffer_t origins, found;
+  size_t run_start; /* in the normalised gap, of what the pre-tokenizer splits */
 };
 
 /* A part of the input between two added tokens, as it came and normalised. */
@@ -103,6 +110,18 @@ typedef struct text_gap {
  * this cannot be found out, all of it is plain. Returns false if memory is short. */
 bool plain_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const text_gap_t *gap,
                const byte_span_t *plain, size_t num_plain);
+
+/* spans.c. Fills scratch->origins with what the bytes of a normalised gap come from. False: no
+ * memory. */
+bool spans_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch, const text_gap_t *gap);
+/* Appends the spans of the ids of a piece of that gap. */
+bool spans_of_piece(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
+                    const uint8_t *piece, size_t length, const int32_t *ids, size_t count);
+/* Appends that of an added token: bytes of that gap's normal form, or of the text. */
+bool spans_of_token(tokenizer_scratch_t *scratch, bool normalised, size_t begin, size_t end);
+/* Cuts spaces off the spans of the ids of a text, if the post-processor does. */
+void spans_trim(const tokenizer_t *tokenizer, const uint8_t *text, const int32_t *ids,
+                byte_span_t *spans, size_t count);
 
 /* decoder.c: fills text, text_offset and flags of every id. 0 or ERR_NO_MEMORY. */
 int decoder_compile(tokenizer_t *tokenizer);

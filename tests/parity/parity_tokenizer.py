@@ -7,9 +7,11 @@
 For every pipeline of scripts/vectors/tokenizer_pipelines.py: trains a vocabulary, encodes mixed
 text (prose, code, translations, many scripts, controls, long runs) in chunks of many sizes, every
 code point between neighbours of several kinds, strings over an edge alphabet, of parts of grapheme
-clusters and of random bytes with both, decodes ids with both, and prints how many cases differ.
-Exits 1 when any id differs. With --gguf the same vocabularies as metadata of GGUF files, where they
-can be such, without flags of added tokens, which these files do not keep. With --bench it prints
+clusters and of random bytes with both, decodes ids with both, compares the places in the text that
+ids stand for, and prints how many cases differ. Exits 1 when anything differs. Places are not
+compared where PLACES_DIFFER names the pipeline, nor in texts with U+1E94A, which the reference does
+not take for a mark, but moves as one. With --gguf the same vocabularies as metadata of GGUF files,
+where they can be such, without flags of added tokens, which these files do not keep. With --bench it prints
 the speed of both on English, code and CJK.
 
 Needs a C compiler, the built archives libtext.a, libfile.a, libbase.a, and pip install tokenizers
@@ -30,6 +32,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "scripts/vectors"))
 import charsmap  # noqa: E402
 import tokenizer_pipelines as tp  # noqa: E402
+
+
+# Not yet the reference's in some texts: maps of characters from other files than those of XLM-R and
+# T5, marks that NFC moves, and added tokens that are found behind a normaliser.
+PLACES_DIFFER = {"unigram_map", "unigram_nmt", "unigram_nmt_cf", "qwen2", "qwen2_alias", "qwen35",
+                 "bert_cased", "bert_odd"}
 
 
 def build_driver(build):
@@ -60,7 +68,7 @@ def records(driver, mode, directory, flag, payloads, unit):
     out = subprocess.run(
         [driver, mode, directory, str(flag)], input=data, stdout=subprocess.PIPE, check=True
     ).stdout
-    result, at, width = [], 0, 4 if mode == "encode" else 1
+    result, at, width = [], 0, {"encode": 4, "spans": 8, "decode": 1}[mode]
     while at < len(out):
         n = struct.unpack_from("<I", out, at)[0]
         result.append(out[at + 4 : at + 4 + n * width])
@@ -105,6 +113,29 @@ def compare(driver, directory, tokenizer, name, texts, special):
                     show(name, text, ids, encoded.ids)
                     shown += 1
     return different, all_ids
+
+
+def compare_spans(driver, directory, tokenizer, name, texts):
+    """The characters of the text that each id stands for."""
+    raw = records(driver, "spans", directory, 1, [t.encode() for t in texts], 1)
+    different = 0
+    for text, got in zip(texts, raw):
+        if "\U0001e94a" in text:
+            continue
+        starts = {0: 0}
+        at = 0
+        for i, c in enumerate(text):
+            at += len(c.encode())
+            starts[at] = i + 1
+        numbers = struct.unpack(f"<{len(got) // 4}I", got)
+        ours = [(starts[a], starts[b]) for a, b in zip(numbers[::2], numbers[1::2])]
+        encoded = tokenizer.encode(text)
+        if ours != encoded.offsets:
+            different += 1
+            if different <= 3:
+                show(name + " spans", text, ours, encoded.offsets)
+                print("   ", encoded.tokens[:40])
+    return different
 
 
 def compare_decode(driver, directory, tokenizer, name, all_ids):
@@ -188,11 +219,16 @@ def main():
             wrong_strings, string_ids = compare(driver, directory, tokenizer, name, strings, True)
             wrong_decode = compare_decode(driver, directory, tokenizer, name, ids + string_ids)
             wrong_sweep, _ = compare(driver, directory, tokenizer, name, sweep, False)
-            failed += wrong_text + wrong_strings + wrong_decode + wrong_sweep
+            short = [t for t in mixed if len(t) <= 2000][:2000] + strings
+            if name in PLACES_DIFFER:
+                short = []
+            wrong_spans = compare_spans(driver, directory, tokenizer, name, short)
+            failed += wrong_text + wrong_strings + wrong_decode + wrong_sweep + wrong_spans
             print(
                 f"{name}: {size / 1e6:.1f} MB in {len(mixed)} texts: {wrong_text} differ; "
                 f"{len(strings)} strings: {wrong_strings} differ; decoded: {wrong_decode} differ; "
-                f"every code point: {wrong_sweep} of {len(sweep)} differ",
+                f"every code point: {wrong_sweep} of {len(sweep)} differ; "
+                f"spans of {len(short)} texts: {wrong_spans} differ",
                 flush=True,
             )
             if args.bench:

@@ -3,7 +3,9 @@
  *   driver encode DIR 0|1   records (uint32 length, bytes) on stdin -> (uint32 count, int32 ids) on
  *                           stdout; 1 = with the post-processor
  *   driver decode DIR 0|1   records (uint32 count, int32 ids) -> (uint32 length, bytes); 1 =
- * without special tokens driver bench DIR FILE   encodes the file a few times; prints MB/s and the
+ * without special tokens
+ *   driver spans DIR 0|1    as encode, but (uint32 count, uint32 first and last byte of each id)
+ *   driver bench DIR FILE   encodes the file a few times; prints MB/s and the
  * number of ids driver load DIR         loads the tokenizer; prints milliseconds
  *
  * tests/parity/parity_tokenizer.py builds and runs it. A test tool, not part of the product.
@@ -47,6 +49,33 @@ static int encode(const tokenizer_t *t, bool special) {
     uint32_t n = (uint32_t)count;
     fwrite(&n, sizeof n, 1, stdout);
     fwrite(ids, sizeof *ids, count, stdout);
+    free(ids);
+    free(text);
+  }
+  tokenizer_scratch_free(scratch);
+  return 0;
+}
+
+static int spans(const tokenizer_t *t, bool special) {
+  tokenizer_scratch_t *scratch = tokenizer_scratch_new(t);
+  byte_span_t *found = NULL;
+  tokenize_options_t options = {.add_special_tokens = special, .spans = &found};
+  uint32_t length;
+  char *text;
+  while ((text = read_record(1, &length)) != NULL) {
+    inferd_error_t error = {0};
+    int32_t *ids;
+    size_t count;
+    if (tokenizer_encode(t, scratch, text, length, &options, &ids, &count, &error) != 0)
+      return fail(&error);
+    uint32_t n = (uint32_t)count;
+    fwrite(&n, sizeof n, 1, stdout);
+    for (size_t i = 0; i < count; i++) {
+      const bool nowhere = found[i].begin > found[i].end;
+      uint32_t span[2] = {nowhere ? 0 : (uint32_t)found[i].begin, (uint32_t)found[i].end};
+      fwrite(span, sizeof span, 1, stdout);
+    }
+    free(found);
     free(ids);
     free(text);
   }
@@ -108,6 +137,7 @@ int main(int argc, char **argv) {
   if (tokenizer_load(argv[2], &t, &error) != 0) return fail(&error);
   int rc = 2;
   if (argc > 3 && strcmp(argv[1], "encode") == 0) rc = encode(t, argv[3][0] == '1');
+  if (argc > 3 && strcmp(argv[1], "spans") == 0) rc = spans(t, argv[3][0] == '1');
   if (argc > 3 && strcmp(argv[1], "decode") == 0) rc = decode(t, argv[3][0] == '1');
   if (argc > 3 && strcmp(argv[1], "bench") == 0) rc = bench(t, argv[3]);
   if (strcmp(argv[1], "load") == 0) rc = printf("%.1f ms\n", 1e3 * (now() - start)) < 0;

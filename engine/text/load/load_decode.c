@@ -138,10 +138,21 @@ static int cls_processor(tokenizer_load_t *load, const json_t *value, bool bert)
   return wrap(load, "post_processor", ids[0], count[0], ids[1], count[1]);
 }
 
+/* ByteLevel and RobertaProcessing: both keys are true where they are absent. */
+static void read_trimming(tokenizer_t *tokenizer, const json_t *value) {
+  const json_t *trims = load_field(value, "trim_offsets");
+  const json_t *puts = load_field(value, "add_prefix_space");
+  if (trims != NULL && trims->type == JSON_FALSE) return;
+  tokenizer->trims_spans = true;
+  tokenizer->puts_space = puts == NULL || puts->type != JSON_FALSE;
+}
+
 static int processor(tokenizer_load_t *load, const json_t *value) {
   char quoted[96];
   const json_t *type = load_field(value, "type");
-  if (json_equals(type, "ByteLevel")) return 0;
+  const bool bytes = json_equals(type, "ByteLevel");
+  if (bytes || json_equals(type, "RobertaProcessing")) read_trimming(load->tokenizer, value);
+  if (bytes) return 0;
   if (json_equals(type, "TemplateProcessing")) return template_processor(load, value);
   if (json_equals(type, "RobertaProcessing")) return cls_processor(load, value, false);
   if (json_equals(type, "BertProcessing")) return cls_processor(load, value, true);

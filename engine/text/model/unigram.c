@@ -39,6 +39,7 @@ void unigram_free(unigram_t *unigram) {
 void unigram_scratch_free(unigram_scratch_t *scratch) {
   buffer_free(&scratch->places);
   buffer_free(&scratch->ids);
+  buffer_free(&scratch->starts);
 }
 
 /* ---- encoding ---- */
@@ -80,12 +81,20 @@ static bool push_unknown(const unigram_t *unigram, const vocab_t *vocab, buffer_
   return true;
 }
 
+/* Notes where the ids begin that were pushed last: all at the same place. */
+static bool note_starts(unigram_scratch_t *scratch, size_t start) {
+  const uint32_t at = (uint32_t)start;
+  while (scratch->notes_starts && scratch->starts.length < scratch->ids.length)
+    if (!buffer_append(&scratch->starts, &at, sizeof at)) return false;
+  return true;
+}
+
 /* Follows the best path back; neighbouring unknown pieces are joined. */
 static bool walk_back(const unigram_t *unigram, const vocab_t *vocab, unigram_scratch_t *scratch,
                       const uint8_t *piece, size_t length) {
   const unigram_place_t *places = (const unigram_place_t *)(const void *)scratch->places.data;
   size_t end = length;
-  scratch->ids.length = 0;
+  scratch->ids.length = scratch->starts.length = 0;
   while (end > 0) {
     size_t start = places[end].start;
     uint32_t id = places[end].id;
@@ -95,6 +104,7 @@ static bool walk_back(const unigram_t *unigram, const vocab_t *vocab, unigram_sc
       while (start > 0 && places[start].id == unigram->unk) start = places[start].start;
       if (!push_unknown(unigram, vocab, &scratch->ids, piece + start, end - start)) return false;
     }
+    if (!note_starts(scratch, start)) return false;
     end = start;
   }
   return true;

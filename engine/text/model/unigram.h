@@ -24,6 +24,8 @@ typedef struct unigram {
 typedef struct unigram_scratch {
   buffer_t places; /* unigram_place_t of one piece */
   buffer_t ids;    /* uint32_t, backwards */
+  bool notes_starts;
+  buffer_t starts; /* then: uint32_t, where in the piece each of `ids` begins */
 } unigram_scratch_t;
 
 /* Builds the trie of the whole vocabulary; scores, unk and byte_fallback are set before. False: no

@@ -11,6 +11,7 @@ bool wordpiece_finish(wordpiece_t *wordpiece, const vocab_t *vocab, const char *
                       size_t prefix_length) {
   if (!trie_build(&wordpiece->trie, vocab)) return false;
   uint32_t node = 0;
+  wordpiece->prefix_length = prefix_length;
   wordpiece->has_inner = true;
   for (size_t i = 0; i < prefix_length && wordpiece->has_inner; i++) {
     node = trie_step(&wordpiece->trie, node, (uint8_t)prefix[i]);

@@ -11,11 +11,12 @@
 #include "engine/text/model/trie.h"
 
 typedef struct wordpiece {
-  trie_t trie;        /* of the whole vocabulary; edges NULL = the model is none of this kind */
-  uint32_t inner;     /* node behind the prefix of pieces inside a word ("##") */
-  bool has_inner;     /* some piece has that prefix */
-  uint32_t unk;       /* id of a word that the pieces do not make */
-  uint32_t chars_max; /* a longer word is unknown */
+  trie_t trie;          /* of the whole vocabulary; edges NULL = the model is none of this kind */
+  uint32_t inner;       /* node behind the prefix of pieces inside a word ("##") */
+  bool has_inner;       /* some piece has that prefix */
+  uint32_t unk;         /* id of a word that the pieces do not make */
+  size_t prefix_length; /* of that prefix, bytes */
+  uint32_t chars_max;   /* a longer word is unknown */
 } wordpiece_t;
 
 /* Builds the trie; unk and chars_max are set before. False: no memory. */

@@ -126,8 +126,37 @@ static int give(const chain_t *chain, unsigned phase, chain_text_t out) {
   return run_phase(chain, phase + 1, out);
 }
 
+size_t pretokenizer_origin(const pretokenizer_scratch_t *scratch, const uint8_t *byte) {
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) {
+    const buffer_t *text = &scratch->text[i];
+    if (text->length == 0 || byte < text->bytes || byte >= text->bytes + text->length) continue;
+    return ((const uint32_t *)(const void *)scratch->origins[i].data)[byte - text->bytes];
+  }
+  return (size_t)(byte - scratch->input);
+}
+
+/* Notes where the bytes of a phase's text come from: `ahead` that were put in front from the first
+ * one, those of a mark from its space. */
+static bool note_origins(const chain_t *chain, unsigned number, const chain_text_t *in,
+                         size_t ahead) {
+  pretokenizer_scratch_t *scratch = chain->scratch;
+  const pretokenizer_phase_t *phase = &chain->pretokenizer->phases[number];
+  buffer_t *out = &scratch->origins[number];
+  out->length = 0;
+  for (size_t i = 0; i < in->length; i++) {
+    const uint32_t origin = (uint32_t)pretokenizer_origin(scratch, in->text + i);
+    size_t copies = in->text[i] == ' ' && phase->replace_spaces ? phase->prefix_length : 1;
+    if (i == 0) copies += ahead;
+    while (copies-- > 0)
+      if (!buffer_append(out, &origin, sizeof origin)) return false;
+  }
+  return true;
+}
+
 /* Applies Metaspace or add_prefix_space: text moves to the phase's own buffer. */
-static bool change(const pretokenizer_phase_t *phase, buffer_t *out, chain_text_t *piece) {
+static bool change(const chain_t *chain, unsigned number, chain_text_t *piece) {
+  const pretokenizer_phase_t *phase = &chain->pretokenizer->phases[number];
+  buffer_t *out = &chain->scratch->text[number];
   const uint8_t *in = piece->text, *mark = phase->prefix_text;
   const size_t n = phase->prefix_length, length = piece->length;
   size_t spaces = 0;
@@ -147,7 +176,10 @@ static bool change(const pretokenizer_phase_t *phase, buffer_t *out, chain_text_
       *o++ = in[i];
     }
   }
-  out->length = (size_t)(o - out->bytes);
+  const size_t made = (size_t)(o - out->bytes), marked = length + spaces * (n - 1);
+  if (chain->scratch->notes_origins && !note_origins(chain, number, piece, made - marked))
+    return false;
+  out->length = made;
   piece->text = out->bytes;
   piece->length = out->length;
   piece->limit = out->bytes + out->capacity;
@@ -157,8 +189,7 @@ static bool change(const pretokenizer_phase_t *phase, buffer_t *out, chain_text_
 static int run_phase(const chain_t *chain, unsigned phase, chain_text_t in) {
   const pretokenizer_phase_t *current = &chain->pretokenizer->phases[phase];
   const pretokenizer_step_t *steps = chain->pretokenizer->steps + current->first_step;
-  if (current->prefix_length > 0 && !change(current, &chain->scratch->text[phase], &in))
-    return ERR_INTERNAL;
+  if (current->prefix_length > 0 && !change(chain, phase, &in)) return ERR_INTERNAL;
   if (current->num_steps == 0) return give(chain, phase, in);
   cursor_t cursors[PRETOKENIZER_STEPS_MAX];
   unsigned level = 0;
@@ -186,14 +217,22 @@ int pretokenizer_run(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t 
                      const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
                      piece_sink_t *sink, void *context) {
   if (length == 0) return 0;
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) scratch->text[i].length = 0;
+  scratch->input = text;
   const chain_t chain = {pretokenizer, scratch, sink, context};
   return run_phase(&chain, 0, (chain_text_t){text, length, limit, at_start});
 }
 
 void pretokenizer_scratch_trim(pretokenizer_scratch_t *scratch, size_t keep_max) {
-  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) buffer_trim(&scratch->text[i], keep_max);
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) {
+    buffer_trim(&scratch->text[i], keep_max);
+    buffer_trim(&scratch->origins[i], keep_max);
+  }
 }
 
 void pretokenizer_scratch_free(pretokenizer_scratch_t *scratch) {
-  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) buffer_free(&scratch->text[i]);
+  for (unsigned i = 0; i < PRETOKENIZER_PHASES_MAX; i++) {
+    buffer_free(&scratch->text[i]);
+    buffer_free(&scratch->origins[i]);
+  }
 }

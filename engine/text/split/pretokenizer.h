@@ -46,6 +46,9 @@ typedef struct pretokenizer {
 
 typedef struct pretokenizer_scratch {
   buffer_t text[PRETOKENIZER_PHASES_MAX];
+  bool notes_origins; /* the caller's wish. Then, of each byte of a phase's text: */
+  buffer_t origins[PRETOKENIZER_PHASES_MAX]; /* uint32_t, the byte of the input behind it */
+  const uint8_t *input;                      /* of the run */
 } pretokenizer_scratch_t;
 
 /* Takes one piece; bytes up to `limit` may be read. Non-zero stops and is returned. */
@@ -63,6 +66,9 @@ pretokenizer_phase_t *pretokenizer_add_phase(pretokenizer_t *pretokenizer);
 int pretokenizer_run(const pretokenizer_t *pretokenizer, pretokenizer_scratch_t *scratch,
                      const uint8_t *text, size_t length, const uint8_t *limit, bool at_start,
                      piece_sink_t *sink, void *context);
+/* While the sink runs, with notes_origins: which byte of the input a byte of its piece comes from;
+ * what was put in front of a piece comes from its first. */
+size_t pretokenizer_origin(const pretokenizer_scratch_t *scratch, const uint8_t *byte);
 void pretokenizer_scratch_trim(pretokenizer_scratch_t *scratch, size_t keep_max);
 void pretokenizer_scratch_free(pretokenizer_scratch_t *scratch);
 

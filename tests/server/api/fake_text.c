@@ -87,6 +87,16 @@ unsigned tokenizer_flags(const tokenizer_t *tokenizer, int32_t id) {
   return id == FAKE_BOS || id == FAKE_EOS ? TOKEN_SPECIAL | TOKEN_ADDED : 0;
 }
 
+bool tokenizer_is_unknown(const tokenizer_t *tokenizer, int32_t id) {
+  (void)tokenizer;
+  return id < 0;
+}
+
+bool tokenizer_marks_inner(const tokenizer_t *tokenizer) {
+  (void)tokenizer;
+  return false;
+}
+
 int32_t tokenizer_id(const tokenizer_t *tokenizer, const char *token, size_t length) {
   (void)tokenizer;
   static const char *const names[] = {"<s>", "<fim_prefix>", "<fim_suffix>", "<fim_middle>"};
