@@ -25,7 +25,7 @@ typedef struct request {
   const struct block_key *prompt_keys;
   sampling_params_t params;
   pooling_t pooling;       /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
-  double *pooled;          /* with pooling: [EMBEDDING_ROOM] zeroed, the server's; what was pooled,
+  double *pooled;          /* with pooling: [embedding_room] zeroed, the server's; what was pooled,
                             * not normalised, once EVENT_DONE says FINISH_STOP */
   const image_t *images;   /* [num_images] pictures of the prompt, ascending, the server's */
   int32_t num_images;      /* 0 = text alone */

@@ -73,7 +73,8 @@ static int take_dense(engine_t *engine, const embedding_files_t *files, inferd_e
 /* ---- classifiers ---- */
 
 static const char *task_name(engine_task_t task) {
-  static const char *const names[] = {"auto", "generate", "embed", "classify", "rerank", "embed"};
+  static const char *const names[] = {"auto",   "generate",       "embed", "classify",
+                                      "rerank", "token_classify", "embed"};
   return names[task];
 }
 
@@ -100,6 +101,12 @@ static int check_scores(const engine_t *engine, engine_task_t task, inferd_error
   const encoder_t *encoder = &engine->blueprint.encoder;
   const char *option = options->pooling != POOLING_NONE ? "pooling" : "matryoshka", *why = "";
   bool judge = strcmp(engine->blueprint.family, "qwen3") == 0;
+  if (encoder->tags != (task == TASK_TAG))
+    return error_set(error, ERR_CONFIGURATION, "task", "task is %s, but the model %s",
+                     task_name(task),
+                     encoder->tags ? "classifies each token (ForTokenClassification); it serves "
+                                     "token_classify"
+                                   : "has no classifier of tokens (ForTokenClassification)");
   if (encoder->num_labels > 0 && (task == TASK_GENERATE || task == TASK_EMBED))
     return error_set(error, ERR_CONFIGURATION, "task",
                      "task is %s, but the model classifies (num_labels is %d); it serves classify, "
@@ -122,7 +129,7 @@ static int check_scores(const engine_t *engine, engine_task_t task, inferd_error
                      "the model classifies, which does not run on device %s yet; it does with "
                      "--device cpu",
                      engine->ops->name);
-  if (task == TASK_CLASSIFY) return 0;
+  if (task != TASK_RERANK) return 0;
   if (tokenizer_is_none(engine->tokenizer))
     return error_set(error, ERR_CONFIGURATION, "skip_tokenizer_init",
                      "skip_tokenizer_init is set, but the task is rerank, which needs texts");
@@ -137,8 +144,11 @@ static void say_scores(const engine_t *engine) {
   char line[160];
   if (engine->options.log == NULL) return;
   snprintf(line, sizeof line, "%s pooling %s, %d label%s, %s%s",
-           info->task == TASK_RERANK ? "reranks  " : "classifies", pooling_name(info->pooling),
-           info->size, info->size == 1 ? "" : "s", names[info->activation],
+           info->task == TASK_RERANK ? "reranks  "
+           : info->task == TASK_TAG  ? "tags     "
+                                     : "classifies",
+           pooling_name(info->pooling), info->size, info->size == 1 ? "" : "s",
+           names[info->activation],
            info->judges ? " of yes or no to a question (Qwen3-Reranker)" : "");
   engine->options.log(engine->options.context, line);
 }
@@ -157,7 +167,8 @@ static int choose_scores(engine_t *engine, engine_task_t task, inferd_error_t *e
   if (code != 0) return code;
   engine->embeds = true;
   engine->embedding = (embedding_info_t){.task = task,
-                                         .pooling = encoder->mean_pooled     ? POOLING_MEAN
+                                         .pooling = encoder->tags            ? POOLING_EACH
+                                                    : encoder->mean_pooled   ? POOLING_MEAN
                                                     : encoder->bidirectional ? POOLING_CLS
                                                                              : POOLING_LAST,
                                          .size = MAX(encoder->num_labels, 1),
@@ -180,8 +191,9 @@ int engine_choose_task(engine_t *engine, inferd_error_t *error) {
   const int32_t labels = bp->encoder.num_labels;
   bool open = task == TASK_AUTO || task == TASK_POOL;
   if (open && labels > 0) task = labels == 1 ? TASK_RERANK : TASK_CLASSIFY;
+  if (open && bp->encoder.tags) task = TASK_TAG;
   if (open && bp->encoder.judges) task = TASK_RERANK;
-  if (labels > 0 || task == TASK_CLASSIFY || task == TASK_RERANK)
+  if (labels > 0 || task == TASK_CLASSIFY || task == TASK_RERANK || task == TASK_TAG)
     return choose_scores(engine, task, error);
   bp->encoder.judges = false;
   if (options->task == TASK_GENERATE) return check_generates(engine, error);

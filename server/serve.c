@@ -249,9 +249,9 @@ static embedding_options_t embedding_of(const config_t *config) {
   static const struct {
     const char *name;
     engine_task_t task;
-  } tasks[] = {{"auto", TASK_AUTO},        {"generate", TASK_GENERATE}, {"embed", TASK_EMBED},
-               {"embedding", TASK_EMBED},  {"rerank", TASK_RERANK},     {"score", TASK_RERANK},
-               {"classify", TASK_CLASSIFY}};
+  } tasks[] = {{"auto", TASK_AUTO},         {"generate", TASK_GENERATE}, {"embed", TASK_EMBED},
+               {"embedding", TASK_EMBED},   {"rerank", TASK_RERANK},     {"score", TASK_RERANK},
+               {"classify", TASK_CLASSIFY}, {"token_classify", TASK_TAG}};
   bool pools = strcmp(config->runner, "pooling") == 0;
   bool draws = strcmp(config->runner, "generate") == 0;
   size_t i = 0;
@@ -333,7 +333,8 @@ static const invitation_t invitations[] = {
     [TASK_GENERATE] = {"completions", "\"prompt\": \"Once upon a time\", \"max_tokens\": 64"},
     [TASK_EMBED] = {"embeddings", "\"input\": \"Once upon a time\""},
     [TASK_CLASSIFY] = {"classify", "\"input\": \"Once upon a time\""},
-    [TASK_RERANK] = {"rerank", "\"query\": \"tales\", \"documents\": [\"Once upon a time\"]"}};
+    [TASK_RERANK] = {"rerank", "\"query\": \"tales\", \"documents\": [\"Once upon a time\"]"},
+    [TASK_TAG] = {"classify", "\"input\": \"Once upon a time\""}};
 
 /* Prints the address of the web page, and a command that can be pasted. In a line of JSON the
  * command has no quotes, which would be escaped. */

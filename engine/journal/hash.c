@@ -28,9 +28,9 @@ uint32_t journal_hash_score(const event_t *event) {
   return (uint32_t)hash_float(hash, event->logprob);
 }
 
-uint64_t journal_hash_vector(const double *values, int32_t count) {
+uint64_t journal_hash_vector(const double *values, size_t count) {
   uint64_t hash = (uint64_t)(uint32_t)count;
-  for (int32_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < count; i++) {
     uint64_t bits;
     memcpy(&bits, &values[i], sizeof bits);
     hash = hash_mix(hash ^ bits);

@@ -10,6 +10,6 @@
  * over the prompt. */
 uint32_t journal_hash_token(int32_t rank, int32_t num_top, const token_logprob_t *top);
 uint32_t journal_hash_score(const event_t *event);
-uint64_t journal_hash_vector(const double *values, int32_t count);
+uint64_t journal_hash_vector(const double *values, size_t count);
 
 #endif

@@ -145,7 +145,7 @@ static bool read_real(const char *text, const char *name, double *out, bool *bad
 
 /* Bounds of what is cast to a type of C, or used as an index: all else the engine checks. */
 static bool is_sound(const engine_options_t *options) {
-  return options->embedding.task <= TASK_POOL && options->embedding.pooling <= POOLING_SQRT &&
+  return options->embedding.task <= TASK_POOL && options->embedding.pooling <= POOLING_EACH &&
          options->preemption_mode <= PREEMPT_SWAP && options->draft.tokens_max >= 0 &&
          options->draft.tokens_max <= DRAFT_TOKENS_MAX && options->max_num_seqs > 0 &&
          options->num_blocks > 1 && options->max_loras >= 0 && options->max_logprobs >= 0 &&

@@ -331,7 +331,8 @@ void lane_finish(journal_lane_t *lane, engine_t *engine, const event_t *event, b
   const request_t *request = event->request;
   if (complete && params_collect(&request->params))
     choices_replay(event, engine->tokenizer, engine->text, lane->held, on_choice, lane);
-  const int32_t size = engine->embeds ? engine->embedding.size : 0;
+  const size_t size =
+      engine->embeds ? embedding_values(&engine->embedding, request->num_prompt_tokens) : 0;
   const bool has_vector = complete && request->pooled != NULL;
   byte_sink_t *sink = begin(lane, JOURNAL_FINISH);
   put_uint(sink, request->id);

@@ -189,7 +189,7 @@ bool request_read(const uint8_t *bytes, size_t length, arena_t *arena, kept_requ
   read_params(source, arena, &request->params);
   request->params.ignore_eos = (flags & IGNORES_EOS) != 0;
   uint64_t pooling = take_uint(source);
-  if (pooling > POOLING_SQRT) source->failed = true;
+  if (pooling > POOLING_EACH) source->failed = true;
   request->pooling = source->failed ? POOLING_NONE : (pooling_t)pooling;
   out->num_images = take_int32(source);
   request->second_text = take_int32(source);

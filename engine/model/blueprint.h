@@ -76,6 +76,7 @@ typedef struct encoder {
   /* The classifier, of decoders too: [pooler, activation, norm,] labels. */
   int32_t post_width; /* of the widest layer behind the pooling */
   int32_t num_labels; /* 0 = the model does not classify */
+  bool tags;          /* it reads each token, and all that it computes stands for that token */
   bool has_pooler, pooler_bias, pooler_norm;
   activation_t pooler;
   bool mean_pooled; /* it reads the mean over all tokens, not the first (of a decoder: the last) */

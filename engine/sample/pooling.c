@@ -3,13 +3,18 @@
  * Engine thread; keeps no state of its own: a vector grows in the memory of its request, and
  * num_pooled says how far. The rows of a prompt are added one by one in the order of their
  * positions, in double precision, whichever steps computed them. So a vector does not depend on
- * chunks, on the batch or on preemptions. Next: engine/commit.c.
+ * chunks, on the batch or on preemptions. Where each token has a vector of its own, its row goes
+ * through the layers behind the pooling at once, and only what they make is kept.
+ * Next: engine/commit.c.
  */
 #include "engine/sample/pooling.h"
 
 #include "engine/internal.h"
 
+#include "engine/base/util.h"
+
 #include <math.h>
+#include <string.h>
 
 void pooling_launch(engine_t *engine, step_t *step) {
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
@@ -30,19 +35,51 @@ static void add_row(pooling_t pooling, const float *row, int32_t position, int32
   }
 }
 
+static bool is_finite(const float *row, int32_t size) {
+  float check = 0; /* stays 0 unless an element is not finite */
+  for (int32_t c = 0; c < size; c++) check += row[c] * 0.0f;
+  return check == 0.0f;
+}
+
+/* Of selected row i, which belongs to `entry`: the position of its token. */
+static int32_t position_of(const step_t *step, const plan_entry_t *entry, int32_t i) {
+  const batch_t *batch = step->batch;
+  const int32_t begin = batch->query_start_loc[batch->selected_row[i]];
+  return entry->num_computed + batch->selected_token_indices[i] - begin;
+}
+
+/* Each row is kept by itself. step->vectors has room for as many as there may be sequences. */
+static int keep_rows(const engine_t *engine, const step_t *step, const plan_entry_t *entry,
+                     int32_t first, int32_t last) {
+  sequence_t *seq = entry->sequence;
+  const int32_t most = engine->options.max_num_seqs, out = engine->embedding.size;
+  const size_t in = (size_t)engine->embedding.pooled_size;
+  double *kept = seq->group->request->pooled;
+  for (int32_t count; first < last; first += count) {
+    count = MIN(last - first, most);
+    memcpy(step->vectors, &step->hidden[(size_t)first * in], (size_t)count * in * sizeof(float));
+    model_run_post_layers(engine->model, step->vectors, count);
+    for (int32_t i = 0; i < count; i++) {
+      const float *row = &step->vectors[(size_t)i * (size_t)out];
+      const int32_t position = position_of(step, entry, first + i);
+      if (!is_finite(row, out)) return ERR_INTERNAL;
+      for (int32_t c = 0; c < out; c++) kept[(size_t)position * (size_t)out + (size_t)c] = row[c];
+      seq->num_pooled = position + 1;
+    }
+  }
+  return 0;
+}
+
 int pooling_commit(const engine_t *engine, const step_t *step, const plan_entry_t *entry,
                    int32_t first, int32_t last) {
-  const batch_t *batch = step->batch;
   sequence_t *seq = entry->sequence;
   const request_t *request = seq->group->request;
   int32_t size = engine->embedding.pooled_size;
+  if (request->pooling == POOLING_EACH) return keep_rows(engine, step, entry, first, last);
   for (int32_t i = first; i < last; i++) {
     const float *row = &step->hidden[(size_t)i * (size_t)size];
-    int32_t row_begin = batch->query_start_loc[batch->selected_row[i]];
-    int32_t position = entry->num_computed + batch->selected_token_indices[i] - row_begin;
-    float check = 0; /* stays 0 unless an element is not finite */
-    for (int32_t c = 0; c < size; c++) check += row[c] * 0.0f;
-    if (!(check == 0.0f)) return ERR_INTERNAL;
+    int32_t position = position_of(step, entry, i);
+    if (!is_finite(row, size)) return ERR_INTERNAL;
     add_row(request->pooling, row, position, size, request->pooled);
     seq->num_pooled = position + 1;
   }
@@ -52,6 +89,7 @@ int pooling_commit(const engine_t *engine, const step_t *step, const plan_entry_
 void pooling_finish(const engine_t *engine, const sequence_t *seq) {
   const request_t *request = seq->group->request;
   double n = seq->num_prompt_tokens, divisor = 1;
+  if (request->pooling == POOLING_EACH) return;
   if (request->pooling == POOLING_MEAN) divisor = n;
   if (request->pooling == POOLING_WEIGHTED) divisor = n * (n + 1) / 2;
   if (request->pooling == POOLING_SQRT) divisor = sqrt(n);
@@ -62,6 +100,7 @@ void pooling_run_post_layers(engine_t *engine, const step_t *step, int32_t count
   struct sequence *const *done = step->pooled;
   const size_t in = (size_t)engine->embedding.pooled_size, out = (size_t)engine->embedding.size;
   if (!model_has_post_layers(engine->model) || count == 0) return;
+  if (engine->embedding.pooling == POOLING_EACH) return; /* their rows have been through them */
   for (int32_t i = 0; i < count; i++) {
     const double *pooled = done[i]->group->request->pooled;
     for (size_t c = 0; c < in; c++) step->vectors[(size_t)i * in + c] = (float)pooled[c];

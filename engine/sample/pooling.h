@@ -12,7 +12,8 @@ struct engine;
 /* Launches the copy of the step's selected rows to step->hidden. */
 void pooling_launch(struct engine *engine, step_t *step);
 /* Adds the rows [first, last) of a completed step, which belong to `entry`, to the vector of its
- * request. Returns 0, or ERR_INTERNAL if a row holds a NaN or an infinity. */
+ * request; with POOLING_EACH each of them becomes a vector. Returns 0, or ERR_INTERNAL if a row
+ * holds a NaN or an infinity. */
 int pooling_commit(const struct engine *engine, const step_t *step, const plan_entry_t *entry,
                    int32_t first, int32_t last);
 /* After the last token of the prompt: the sum becomes what is pooled. */

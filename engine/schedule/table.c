@@ -106,6 +106,7 @@ static bool is_pooled(const sequence_t *seq) {
   case POOLING_MAX:
   case POOLING_WEIGHTED:
   case POOLING_SQRT:
+  case POOLING_EACH:
   case POOLING_MEAN: return seq->num_pooled >= seq->num_prompt_tokens - 1;
   case POOLING_CLS: return seq->num_pooled > 0;
   default: return true;

@@ -13,6 +13,8 @@ has
   pairs, scores   of a cross-encoder: what predict says of pairs of texts, with its activation; raw:
                   without it. Of a model that judges: the formula of Qwen3-Reranker's card
   texts, probs    of a classifier of texts
+  texts, tags     of a classifier of tokens: the probabilities of each token; entities: what
+                  transformers' pipeline makes of them, by its aggregation_strategy
   sizes           in tokens, with the special ones
   error           the largest distance of the bf16 run of sentence-transformers itself: 1 - cosine
                   of vectors, the difference of scores
@@ -74,12 +76,13 @@ KINDS.update(DECODERS)
 
 
 def spec(kind, hidden, heads, mlp, layers, dtype="float32", pooling="mean", normalises=True,
-         dense=(), labels=0, judges=False, **config):
+         dense=(), labels=0, judges=False, tags=False, **config):
     """A case. `dense`: (width, activation) of modules behind the pooling; `labels`: of a
-    classifier, 0 = the model embeds; `judges`: it is a Qwen3-Reranker; `config`: more keys."""
+    classifier, 0 = the model embeds; `tags`: it classifies tokens; `judges`: it is a
+    Qwen3-Reranker; `config`: more keys."""
     return dict(kind=kind, hidden=hidden, heads=heads, mlp=mlp, layers=layers, dtype=dtype,
                 pooling=pooling, normalises=normalises, dense=list(dense), labels=labels,
-                judges=judges, config=config)
+                judges=judges, tags=tags, config=config)
 
 
 CASES = {
@@ -124,7 +127,18 @@ CASES = {
     "eurobert-rank": spec("eurobert", 32, 2, 64, 2, labels=1, num_key_value_heads=1),
     "xlmr-xl-mean": spec("xlmr_xl", 32, 2, 64, 2),
     "electra-cls": spec("electra", 32, 2, 64, 2, pooling="cls"),
+    "bert-tags": spec("bert", 32, 2, 64, 2, labels=5, tags=True),
+    "roberta-tags": spec("roberta", 32, 2, 64, 2, labels=5, tags=True),
+    "xlmr-tags": spec("xlmr", 32, 2, 64, 2, labels=3, tags=True),
+    "modernbert-tags-bf16": spec("modernbert", 64, 4, 80, 4, "bfloat16", labels=5, tags=True,
+                                 local_attention=12),
+    "distilbert-tag": spec("distilbert", 32, 2, 72, 2, labels=1, tags=True),
+    "qwen3-tags": spec("qwen3", 48, 4, 64, 2, labels=5, tags=True, num_key_value_heads=2,
+                       head_dim=16),
+    "gpt2-tags": spec("gpt2", 32, 2, 64, 2, labels=4, tags=True),
 }
+TAG_NAMES = ["O", "B-PER", "I-PER", "I-LOC", "MISC"]
+STRATEGIES = ["none", "simple", "first", "average", "max"]
 # The prompt of Qwen3-Reranker, from its card.
 JUDGE_BEFORE = ("<|im_start|>system\nJudge whether the Document meets the requirements based "
                 "on the Query and the Instruct provided. Note that the answer can only be "
@@ -165,9 +179,13 @@ def write_tokenizer(directory, kind, context):
         for token in ("yes", "no"):
             vocab.setdefault(token, max(ids.values()) + 1)
             ids[token] = vocab[token]
+    unknown = made["model"].get("unk_token")
+    if made["model"].get("unk_id") is not None:
+        unknown = vocab[made["model"]["unk_id"]][0]
     made = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
     (directory / "tokenizer.json").write_text(made)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad,
+              **({"unk_token": unknown} if unknown else {}),
               "model_max_length": context, "cls_token": cls, "sep_token": sep}
     if kind in ("bert", "nomic", "electra"):  # as BertTokenizer, the class in their published files
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
@@ -198,7 +216,8 @@ def make_config(case, sizes):
     if case["labels"]:
         keys.update(num_labels=case["labels"])
         if case["labels"] > 1:
-            names = [f"label {i}" for i in range(case["labels"])]
+            names = TAG_NAMES[:case["labels"]] if case["tags"] else \
+                [f"label {i}" for i in range(case["labels"])]
             keys.update(id2label=dict(enumerate(names)),
                         label2id={n: i for i, n in enumerate(names)})
     # Where positions begin.
@@ -227,7 +246,8 @@ def write_model(directory, case, seed):
     """Saves the model and its tokenizer; the run type is written into config.json."""
     sizes = write_tokenizer(directory, case["kind"], context_of(case))
     config = make_config(case, sizes)
-    end = "ForSequenceClassification" if case["labels"] else \
+    end = "ForTokenClassification" if case["tags"] else \
+        "ForSequenceClassification" if case["labels"] else \
         "ForCausalLM" if case["judges"] else "Model"
     model = getattr(transformers, KINDS[case["kind"]][0] + end)(copy.deepcopy(config)).eval()
     scale = getattr(model.get_input_embeddings(), "embed_scale", None)
@@ -307,6 +327,40 @@ def predict(directory, case, dtype, inputs, raw=False):
             for row in logits]
 
 
+def tag(directory, dtype, texts):
+    """The scores of each token, one text at a time."""
+    model = transformers.AutoModelForTokenClassification.from_pretrained(directory, dtype=dtype)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    with torch.no_grad():
+        return [model.eval()(tokenizer(t, return_tensors="pt")["input_ids"]).logits[0].float()
+                for t in texts]
+
+
+def entities(directory, texts):
+    """What the pipeline finds in each text, by strategy."""
+    made = transformers.pipeline("token-classification", str(directory), dtype=torch.float32,
+                                 device="cpu")
+    return {strategy: [[{k: float(v) if k == "score" else v for k, v in found.items()}
+                        for found in made(text, aggregation_strategy=strategy)]
+                       for text in texts] for strategy in STRATEGIES}
+
+
+def tag_facts(work, directory, texts):
+    shutil.copytree(work, directory, dirs_exist_ok=True)
+    single = len(json.loads((work / "config.json").read_text()).get("id2label") or "--") == 1
+    texts = [t for t in texts if t.strip()]
+    raw = tag(directory, torch.float32, texts)
+    lower = tag(directory, torch.bfloat16, texts)
+
+    def likely(scores):
+        return scores.sigmoid() if single else scores.softmax(-1)
+
+    worst = max(float((likely(a) - likely(b)).abs().max()) for a, b in zip(raw, lower))
+    return {"texts": texts, "tags": [rounded(likely(r).tolist()) for r in raw],
+            "entities": {} if single else entities(directory, texts),
+            "sizes": [len(r) for r in raw], "error": float(f"{worst:.3g}")}
+
+
 def score_facts(work, directory, case, texts, pairs):
     shutil.copytree(work, directory, dirs_exist_ok=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
@@ -334,7 +388,9 @@ def write_case(out, name, case, seed, texts=TEXTS, pairs=None):
     with tempfile.TemporaryDirectory() as work:
         write_model(Path(work), case, seed)
         kept = json.loads((Path(work) / "config.json").read_text())
-        if case["labels"] or case["judges"]:
+        if case["tags"]:
+            facts = tag_facts(Path(work), directory, texts)
+        elif case["labels"] or case["judges"]:
             facts = score_facts(Path(work), directory, case, texts, pairs)
         else:
             facts = embedding_facts(Path(work), directory, case, seed, texts)

@@ -266,7 +266,7 @@ static int hash_prompt(completion_t *completion, input_t *input) {
 /* Allocates the memory in which the engine makes the vector of a prompt. */
 static int lend_vector(completion_t *completion, input_t *input) {
   const embedding_info_t *info = completion->info->embedding;
-  size_t bytes = EMBEDDING_ROOM(info) * sizeof(double);
+  size_t bytes = embedding_room(info, input->request.num_prompt_tokens) * sizeof(double);
   int code = completion_charge_ids(completion, bytes);
   if (code != 0) return code;
   input->held += bytes;

@@ -335,7 +335,8 @@ static bool refuse_task(exchange_t *exchange, const dialect_t *dialect, const en
       [TASK_EMBED] = "makes embeddings and does not generate or classify. Use /v1/embeddings; "
                      "/rerank and /score compare them.",
       [TASK_CLASSIFY] = "classifies texts (task classify). Use /classify or /pooling.",
-      [TASK_RERANK] = "scores pairs of texts (task rerank). Use /rerank or /score."};
+      [TASK_RERANK] = "scores pairs of texts (task rerank). Use /rerank or /score.",
+      [TASK_TAG] = "classifies each token (task token_classify). Use /classify or /pooling."};
   inferd_error_t error;
   engine_task_t task = info->embedding != NULL ? info->embedding->task : TASK_GENERATE;
   unsigned tasks = dialect->table != NULL ? dialect->tasks : 1U << TASK_GENERATE;

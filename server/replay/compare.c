@@ -81,7 +81,9 @@ static void on_done(comparison_t *comparison, const engine_info_t *info, const e
   if (comparison->scores != answer->scores)
     differ(comparison, "the log-probabilities of its prompt differ");
   if (request->pooled != NULL &&
-      journal_hash_vector(request->pooled, info->embedding->size) != answer->vector)
+      journal_hash_vector(request->pooled,
+                          embedding_values(info->embedding, request->num_prompt_tokens)) !=
+          answer->vector)
     differ(comparison, "its vector differs");
 }
 

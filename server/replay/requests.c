@@ -62,7 +62,8 @@ static int lend(const replay_run_t *replay, request_t *request, inferd_error_t *
   if (room > 0) request->room = calloc(1, room);
   if (scores > 0) request->scores = calloc(1, scores);
   if (request->pooling != POOLING_NONE && info->embedding != NULL)
-    request->pooled = calloc(EMBEDDING_ROOM(info->embedding), sizeof *request->pooled);
+    request->pooled = calloc(embedding_room(info->embedding, request->num_prompt_tokens),
+                             sizeof *request->pooled);
   bool lacks = (room > 0 && request->room == NULL) || (scores > 0 && request->scores == NULL);
   return lacks ? no_memory(error) : 0;
 }

@@ -51,6 +51,7 @@ static void embed(const json_t *root, reader_t *reader) {
       {.task = TASK_EMBED, .size = 64, .pooled_size = 64},
       {.task = TASK_EMBED, .size = 64, .matryoshka = true, .num_sizes = 2, .sizes = {8, 32}},
       {.task = TASK_CLASSIFY, .size = 3, .pooled_size = 64},
+      {.task = TASK_TAG, .pooling = POOLING_EACH, .size = 3, .pooled_size = 64},
       {.task = TASK_RERANK, .size = 1, .pooled_size = 64}};
   static const field_table_t *const tables[] = {&embedding_table, &classify_table, &pooling_table,
                                                 &rerank_table, &score_table};

@@ -136,9 +136,9 @@ static void refuse_semantic_keys(config_reader_t *reader, const family_t *family
   }
 }
 
-/* *headless: the files hold no head; *classifies: but one that scores labels. *wrapper: of the text
+/* *headless: the files hold no head; *head: but one that scores labels. *wrapper: of the text
  * model that is read from now on, NULL = none. */
-static const family_t *find_family(config_reader_t *reader, bool *headless, bool *classifies,
+static const family_t *find_family(config_reader_t *reader, bool *headless, label_head_t *head,
                                    const wrapper_t **wrapper) {
   const json_t *list = json_get(reader->root, "architectures");
   const json_t *name = list != NULL && list->type == JSON_ARRAY ? json_first(list) : NULL;
@@ -154,7 +154,7 @@ static const family_t *find_family(config_reader_t *reader, bool *headless, bool
     if (*wrapper != NULL) return config_enter_wrapper(reader, *wrapper);
     family = family_by_architecture(name->text, name->length);
     *headless = family == NULL || family->encoder;
-    if (family == NULL) family = family_by_body(name->text, name->length, classifies);
+    if (family == NULL) family = family_by_body(name->text, name->length, head);
   } else if (name == NULL && type != NULL && type->type == JSON_STRING) {
     family = family_by_name(type->text, type->length);
     *headless = family != NULL && family->encoder;
@@ -549,9 +549,10 @@ void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
 static int read_config(const char *dir, const config_reader_t *start, double tokenizer_max,
                        int32_t tokenizer_eos, blueprint_t *bp) {
   config_reader_t reader = *start;
-  bool headless = false, classifies = false;
+  bool headless = false;
+  label_head_t head = LABELS_NONE;
   const wrapper_t *wrapper;
-  const family_t *family = find_family(&reader, &headless, &classifies, &wrapper);
+  const family_t *family = find_family(&reader, &headless, &head, &wrapper);
   if (family == NULL || bp == NULL) return reader.code;
   bp->headless = headless;
   if (wrapper == NULL) family = enter_text_config(&reader, family);
@@ -574,7 +575,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code == 0) config_read_eagle(&reader, family, bp);
   if (reader.code == 0) config_read_experts(&reader, family, bp);
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
-  if (reader.code == 0) config_read_encoder(&reader, family, classifies, bp);
+  if (reader.code == 0) config_read_encoder(&reader, family, head, bp);
   read_ids(&reader, family, tokenizer_eos, bp);
   int dtype = read_dtype(&reader);
   if (reader.code != 0) return reader.code;

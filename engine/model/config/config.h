@@ -84,7 +84,7 @@ void config_read_quantization(config_reader_t *reader, const char *dir, const fa
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint);
 /* What encoders have beside the rest: directions, types, positions, labels. config_encoder.c. */
-void config_read_encoder(config_reader_t *reader, const family_t *family, bool classifies,
+void config_read_encoder(config_reader_t *reader, const family_t *family, label_head_t head,
                          blueprint_t *blueprint);
 /* Ids of `reader`, one or a list, added to the union. config_generation.c. */
 void config_read_eos(config_reader_t *reader, blueprint_t *blueprint);

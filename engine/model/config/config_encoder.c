@@ -72,14 +72,17 @@ static bool read_judge(const config_reader_t *reader, blueprint_t *bp) {
   return bp->encoder.judges;
 }
 
-static void read_labels(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+static void read_labels(config_reader_t *reader, const family_t *family, label_head_t head,
+                        blueprint_t *bp) {
   const json_t *names = config_get(reader, "id2label");
   int64_t count =
       config_int_or_null(reader, KEYS("num_labels"), LABELS_DEFAULT, LABELS_DEFAULT, 1, LABELS_MAX);
   if (names != NULL && names->type == JSON_OBJECT && names->count > 0) count = names->count;
   bp->encoder.num_labels = (int32_t)count;
+  bp->encoder.tags = head == LABELS_OF_TOKENS;
   if (!family->encoder) return;
   bool modern = family->first_unnormed, late = strcmp(family->name, "eurobert") == 0;
+  if (bp->encoder.tags && !modern) return; /* nothing stands between a token and its labels */
   bp->encoder.has_pooler = true;
   bp->encoder.pooler_norm = modern;
   bp->encoder.pooler_bias = !modern || config_bool(reader, KEYS("classifier_bias"), false);
@@ -89,6 +92,7 @@ static void read_labels(config_reader_t *reader, const family_t *family, bluepri
   const json_t *act = config_get(reader, "classifier_activation");
   if (modern && act != NULL && !json_equals(act, "gelu"))
     config_refuse(reader, "classifier_activation", act, "gelu");
+  if (bp->encoder.tags) return;
   const json_t *pooling = config_get(reader, "classifier_pooling");
   bp->encoder.mean_pooled = (modern || late) && json_equals(pooling, "mean");
   if (late && !bp->encoder.mean_pooled && !json_equals(pooling, "bos"))
@@ -97,7 +101,7 @@ static void read_labels(config_reader_t *reader, const family_t *family, bluepri
     config_refuse(reader, "classifier_pooling", pooling, "cls, mean");
 }
 
-void config_read_encoder(config_reader_t *reader, const family_t *family, bool classifies,
+void config_read_encoder(config_reader_t *reader, const family_t *family, label_head_t head,
                          blueprint_t *bp) {
   if (family->norm_bias_key != NULL)
     bp->encoder.plain_norms = !config_bool(reader, KEYS(family->norm_bias_key), false);
@@ -109,7 +113,7 @@ void config_read_encoder(config_reader_t *reader, const family_t *family, bool c
   bp->encoder.bidirectional = family->encoder || both_ways;
   /* The window counts the tokens of both sides; an attention of ours those of one, and itself. */
   if (bp->encoder.bidirectional && bp->window > 0) bp->window = bp->window / 2 + 1;
-  if (!read_judge(reader, bp) && classifies) read_labels(reader, family, bp);
+  if (!read_judge(reader, bp) && head != LABELS_NONE) read_labels(reader, family, head, bp);
   bp->encoder.embed_norm = family->embed_norm;
   if (!family->encoder) return;
   refuse_variants(reader, family, bp);

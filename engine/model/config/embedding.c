@@ -32,8 +32,8 @@ static const char supported_modes[] =
     "one of lasttoken, mean, cls, max, mean_sqrt_len_tokens, weightedmean";
 
 const char *pooling_name(pooling_t pooling) {
-  static const char *const names[] = {"none", "last",          "mean",         "cls",
-                                      "max",  "weighted mean", "mean_sqrt_len"};
+  static const char *const names[] = {"none", "last",          "mean",          "cls",
+                                      "max",  "weighted mean", "mean_sqrt_len", "each token"};
   return names[pooling];
 }
 

@@ -42,10 +42,10 @@ static const layout_t layout_mpt = {IN_TRANSFORMER(mpt_patterns)};
   .alibi = true
 
 static const family_t rows[] = {
-    {ALIBI, NAMES("bloom", "BloomForCausalLM"), .layout = &layout_bloom,
+    {ALIBI, NAMES("bloom", "BloomForCausalLM"), .tags_by_classifier = true, .layout = &layout_bloom,
      SIZES(250880, 64, 0, 2, 8, 0, 0, 2048), IDS(2, 1), .activation = "gelu_pytorch_tanh",
      .qkv_bias = true, .o_bias = true, .mlp_bias = true, .embed_norm = true},
-    {ALIBI, NAMES("mpt", "MptForCausalLM"), .layout = &layout_mpt,
+    {ALIBI, NAMES("mpt", "MptForCausalLM"), .tags_by_classifier = true, .layout = &layout_mpt,
      SIZES(50368, 2048, 0, 24, 16, 0, 0, 2048), IDS(-1, -1), .activation = "gelu",
      .mpt_keys = true},
 };

@@ -32,7 +32,7 @@ static const layout_t layout_falcon = {
 };
 
 static const family_t rows[] = {
-    {NAMES("falcon", "FalconForCausalLM"), .layout = &layout_falcon,
+    {NAMES("falcon", "FalconForCausalLM"), .tags_by_classifier = true, .layout = &layout_falcon,
      SIZES(65024, 4544, 0, 32, 71, 0, 0, 2048), IDS(11, 11), .norm_eps = 1e-5, .rope_theta = 1e4,
      .activation = "gelu", .tied = true, .norm = NORM_LAYER, .rotary = true, .grouped = true,
      .attention_bias_key = "bias", .mlp_bias_key = "bias", .block = BLOCK_PARALLEL,

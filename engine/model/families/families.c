@@ -87,9 +87,14 @@ const family_t *family_by_text(const char *architecture, const char *type, size_
   return NULL;
 }
 
-const family_t *family_by_body(const char *architecture, size_t length, bool *classifies) {
-  static const char *const ends[] = {"ForSequenceClassification", "ForMaskedLM", "ForPreTraining",
-                                     "TextModel", "Model"};
+const family_t *family_by_body(const char *architecture, size_t length, label_head_t *head) {
+  static const char *const ends[] = {"ForSequenceClassification",
+                                     "ForTokenClassification",
+                                     "ForMaskedLM",
+                                     "ForPreTraining",
+                                     "TextModel",
+                                     "Model"};
+  static const label_head_t heads[ARRAY_LEN(ends)] = {LABELS_OF_TEXTS, LABELS_OF_TOKENS};
   static const char *const rows[] = {"ForCausalLM", "LMHeadModel", "Model"};
   for (size_t i = 0; i < ARRAY_LEN(ends) * ARRAY_LEN(rows); i++) {
     const char *end = ends[i / ARRAY_LEN(rows)], *row = rows[i % ARRAY_LEN(rows)];
@@ -99,7 +104,7 @@ const family_t *family_by_body(const char *architecture, size_t length, bool *cl
       continue;
     int n = snprintf(whole, sizeof(whole), "%.*s%s", (int)(length - tail), architecture, row);
     const family_t *family = family_by_architecture(whole, (size_t)n);
-    *classifies = i < ARRAY_LEN(rows);
+    *head = heads[i / ARRAY_LEN(rows)];
     if (family != NULL) return family;
   }
   return NULL;

@@ -13,6 +13,13 @@
 #include "engine/model/families/rules.h"
 #include "engine/model/model.h"
 
+/* What scores labels. */
+typedef enum label_head {
+  LABELS_NONE,
+  LABELS_OF_TEXTS, /* ForSequenceClassification */
+  LABELS_OF_TOKENS /* ForTokenClassification */
+} label_head_t;
+
 typedef struct family {
   const char *name;         /* model_type */
   const char *architecture; /* architectures[0] */
@@ -81,6 +88,7 @@ typedef struct family {
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
   bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */
   int32_t pad_id, token_types;
+  bool tags_by_classifier;   /* a decoder: its layer of labels of tokens is classifier, not score */
   const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */
   mtp_kind_t mtp;            /* layers that mtp.h describes */
   bool eagle;                /* a head that eagle.h describes, no model */
@@ -141,9 +149,9 @@ const family_t *family_by_architecture(const char *architecture, size_t length);
 /* The row of a wrapper whose text_config has this model_type, or NULL. */
 const family_t *family_by_text(const char *architecture, const char *type, size_t length);
 /* The row of a model without its head, or with another one, as transformers names it: Qwen3Model,
- * Gemma3TextModel, BertForMaskedLM, Qwen3ForSequenceClassification. *classifies: the last of these.
- * NULL = none. */
-const family_t *family_by_body(const char *architecture, size_t length, bool *classifies);
+ * Gemma3TextModel, BertForMaskedLM, Qwen3ForSequenceClassification. *head: what the last of these
+ * names. NULL = none. */
+const family_t *family_by_body(const char *architecture, size_t length, label_head_t *head);
 /* By the architecture of a wrapper, or NULL. wrappers.c. */
 const wrapper_t *family_wrapper(const char *architecture, size_t length);
 /* By model_type, as a model of its own or as the text part of one, or NULL. */

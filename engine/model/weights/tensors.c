@@ -380,12 +380,18 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const family_t *fami
   }
 }
 
+/* The layers of a classifier of texts, where one of tokens has none. */
+static bool reads_whole_text(const blueprint_t *bp, tensor_role_t role) {
+  return role == ROLE_CLASSIFIER || (role == ROLE_POOLER && !bp->encoder.has_pooler);
+}
+
 static void add_all(tensor_list_t *list, const blueprint_t *bp, const family_t *family,
                     int32_t layer) {
   const layout_t *layout = family->layout;
   for (int i = 0; i < layout->num_patterns; i++) {
     const tensor_pattern_t *pattern = &layout->patterns[i];
     if ((pattern->role >= ROLE_FIRST_OF_LAYER) != (layer >= 0)) continue;
+    if (bp->encoder.tags && reads_whole_text(bp, pattern->role)) continue;
     add(list, bp, family, pattern, layer, false);
     add(list, bp, family, pattern, layer, true);
   }
@@ -395,6 +401,19 @@ static void add_all(tensor_list_t *list, const blueprint_t *bp, const family_t *
 static const tensor_pattern_t score_pattern = {ROLE_CLASSIFIER, "/score",  "/score",
                                                DIM_LABELS,      DIM_EMBED, WHEN_LABELS,
                                                WHEN_NEVER,      FORM_PLAIN};
+
+/* What classifies tokens: encoders and older decoders have one name for it, newer ones another. */
+#define TAGS(name)                                                                                 \
+  { ROLE_CLASSIFIER, name, NULL, DIM_LABELS, DIM_EMBED, WHEN_LABELS, WHEN_LABELS, FORM_PLAIN }
+static const tensor_pattern_t tag_patterns[] = {TAGS("/score"), TAGS("/classifier")};
+
+static void add_label_head(tensor_list_t *list, const blueprint_t *bp, const family_t *family) {
+  const tensor_pattern_t *pattern = &score_pattern;
+  if (bp->encoder.tags) pattern = &tag_patterns[family->encoder || family->tags_by_classifier];
+  if (bp->encoder.has_pooler && !bp->encoder.tags) return; /* the family has its own */
+  add(list, bp, family, pattern, -1, false);
+  add(list, bp, family, pattern, -1, true);
+}
 
 /* What a layer that predicts a further token has beside those of a decoder layer. */
 #define MTP(role, name, cols)                                                                      \
@@ -412,7 +431,7 @@ static const tensor_pattern_t mtp_patterns[][MTP_TENSORS] = {
 
 /* At least the number of tensors of a layer plus those outside of layers. */
 static size_t most_tensors(const layout_t *layout, const blueprint_t *bp) {
-  size_t most = 1 + MTP_TENSORS; /* the score of a decoder */
+  size_t most = 2 + MTP_TENSORS; /* the score of a decoder */
   for (int i = 0; i < layout->num_patterns; i++) {
     int32_t copies = count_copies(bp, &layout->patterns[i]);
     most += MAX((size_t)copies, 2);
@@ -436,7 +455,7 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
     add_all(out, bp, family, layer);
     for (size_t i = 0; layer >= bp->num_layers && i < MTP_TENSORS; i++)
       add(out, bp, family, &mtp_patterns[bp->mtp_kind][i], layer, false);
-    if (layer < 0 && !bp->encoder.has_pooler) add(out, bp, family, &score_pattern, layer, false);
+    if (layer < 0) add_label_head(out, bp, family);
     out->first[layer + 1] = out->count;
   }
   return 0;
