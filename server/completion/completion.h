@@ -58,12 +58,13 @@ struct choice {
  * choice is printed once, here. */
 struct input {
   completion_t *completion;
-  request_t request;   /* the engine's from submit to EVENT_DONE */
-  int32_t *ids;        /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
-  held_t keys;         /* request.prompt_keys of a long prompt */
-  size_t held;         /* bytes of `ids`, of what the request lends, of `scores` */
-  score_rows_t scores; /* of many alternatives, printed when they are sent */
-  buffer_t prompt_ids; /* "[1,2,3]"; only with return_token_ids */
+  request_t request;          /* the engine's from submit to EVENT_DONE */
+  int32_t *ids;               /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
+  struct token_place *places; /* of the ids, where the answer names parts of the text; or NULL */
+  held_t keys;                /* request.prompt_keys of a long prompt */
+  size_t held;                /* bytes of `ids`, of what the request lends, of `scores` */
+  score_rows_t scores;        /* of many alternatives, printed when they are sent */
+  buffer_t prompt_ids;        /* "[1,2,3]"; only with return_token_ids */
   buffer_t prompt_logprobs, prompt_gaps; /* "null,{...},..."; gap_t in it */
   buffer_t echo;                /* the prompt as the body of a JSON string, if it is echoed */
   buffer_t echo_text;           /* the same not escaped, while logprobs of it are expected */

@@ -127,6 +127,7 @@ static void destroy(completion_t *completion) {
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
     free(input->ids);
+    free(input->places);
     held_free(&input->keys);
     free(input->request.room);
     free(input->request.scores);

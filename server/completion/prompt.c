@@ -11,6 +11,7 @@
 #include "engine/base/util.h"
 #include "server/completion/dialect.h"
 #include "server/completion/memory.h"
+#include "server/completion/places.h"
 #include "server/dialect/unfold.h"
 
 #include <inttypes.h>
@@ -222,15 +223,18 @@ static int truncation(completion_t *completion, int64_t *keep) {
   return 0;
 }
 
-/* Cuts ids to `keep`. If it cuts at the left, a BOS that the tokenizer added stays first. */
-static void truncate_ids(const completion_t *completion, int32_t *ids, size_t *count, int64_t keep,
-                         bool from_text) {
+/* Cuts ids, and their spans if there are any, to `keep`. If it cuts at the left, a BOS that the
+ * tokenizer added stays first. */
+static void truncate_ids(const completion_t *completion, int32_t *ids, byte_span_t *spans,
+                         size_t *count, int64_t keep, bool from_text) {
   if (keep == 0 || *count <= (size_t)keep) return;
   size_t dropped = *count - (size_t)keep, head = 0;
   if (completion->params.truncation_side == TRUNCATE_LEFT) {
     int32_t bos = tokenizer_bos_id(completion->tokenizer);
     if (from_text && completion->params.add_special_tokens && bos >= 0 && ids[0] == bos) head = 1;
-    memmove(ids + head, ids + head + dropped, (*count - head - dropped) * sizeof *ids);
+    const size_t left = *count - head - dropped;
+    memmove(ids + head, ids + head + dropped, left * sizeof *ids);
+    if (spans != NULL) memmove(spans + head, spans + head + dropped, left * sizeof *spans);
   }
   *count = (size_t)keep;
 }
@@ -240,6 +244,19 @@ int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, co
                       size_t *count) {
   return tokenizer_encode(completion->tokenizer, scratch, text, length, options, ids, count,
                           &completion->intake->error);
+}
+
+/* Notes where the tokens of a text stand, if the answer says it. Frees the spans. */
+static int take_places(completion_t *completion, input_t *input, const prompt_t *prompt,
+                       byte_span_t *spans, size_t count) {
+  if (spans == NULL) return 0;
+  input->places =
+      places_make(completion->tokenizer, prompt->text, prompt->length, input->ids, spans, count);
+  free(spans);
+  if (input->places == NULL)
+    return error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
+  input->held += count * sizeof *input->places;
+  return completion_charge_ids(completion, 0);
 }
 
 static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
@@ -264,9 +281,11 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
                                                        : context + 1,
                                 .word_max = TOKENIZER_WORD_MAX,
                                 .cancelled = &completion->cancelled};
+  byte_span_t *spans = NULL;
+  if (completion->params.embedding.wants_places) options.spans = &spans;
   if (keep != 0 && completion->params.truncation_side == TRUNCATE_LEFT) {
     options.ids_max = 0;
-    options.tail = (size_t)keep;
+    options.tail = options.spans != NULL ? 0 : (size_t)keep;
   }
   if (completion->dialect->is_chat) {
     chat_hide_specials(completion->server, &completion->intake->rendered,
@@ -285,11 +304,15 @@ static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch,
   if (code != 0) return code;
   input->held += count * sizeof *input->ids;
   code = completion_charge_ids(completion, 0);
+  if (code != 0) free(spans);
   if (code != 0) return code;
   if (keep == 0 && count > context) {
+    free(spans);
     return completion_check_length(input, (int64_t)count, true);
   }
-  truncate_ids(completion, input->ids, &count, keep, true);
+  truncate_ids(completion, input->ids, spans, &count, keep, true);
+  code = take_places(completion, input, prompt, spans, count);
+  if (code != 0) return code;
   if (count > INT32_MAX) return completion_check_length(input, (int64_t)count, false);
   input->request.prompt_ids = input->ids;
   input->request.num_prompt_tokens = (int32_t)count;

@@ -9,11 +9,11 @@
 #include <string.h>
 
 /* Three values are 12 bytes, which are 16 letters. The bytes of a value go out lowest first. */
-static void print_base64(buffer_t *out, const double *values, int32_t count) {
+static void print_base64(buffer_t *out, const double *values, size_t count) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   uint32_t bits = 0;
   int num_bits = 0, num_letters = 0;
-  for (int32_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < count; i++) {
     float value = (float)values[i];
     uint32_t word;
     memcpy(&word, &value, sizeof word);
@@ -41,10 +41,11 @@ static void print_head(buffer_t *out, const completion_t *completion, size_t ind
 
 static void print_encoded(buffer_t *out, const void *list, size_t index) {
   const completion_t *completion = list;
-  values_finish(&completion->inputs[index]);
+  const input_t *input = &completion->inputs[index];
+  for (int32_t row = 0; row < values_rows(input); row++) values_finish(input, row);
   print_head(out, completion, index);
   buffer_char(out, '"');
-  print_base64(out, completion->inputs[index].request.pooled, values_count(completion));
+  print_base64(out, input->request.pooled, values_total(input));
   buffer_text(out, "\"}");
 }
 
@@ -57,7 +58,8 @@ static void print_vectors(cord_t *out, const completion_t *completion) {
     if (i > 0) buffer_char(&out->own, ',');
     print_head(&out->own, completion, (size_t)i);
     buffer_char(&out->own, '[');
-    cord_items(out, values_print_number, &completion->inputs[i], (size_t)values_count(completion));
+    cord_items(out, values_print_number, &completion->inputs[i],
+               values_total(&completion->inputs[i]));
     buffer_text(&out->own, "]}");
   }
 }
@@ -89,7 +91,8 @@ static const dialect_t embedding_dialect = {.route = "/v1/embeddings",
                                             .response = print_response};
 static const dialect_t pooling_dialect = {.route = "/pooling",
                                           .table = &pooling_table,
-                                          .tasks = 1U << TASK_EMBED | 1U << TASK_CLASSIFY,
+                                          .tasks = 1U << TASK_EMBED | 1U << TASK_CLASSIFY |
+                                                   1U << TASK_TAG,
                                           .prepare = values_prepare,
                                           .response = print_response};
 

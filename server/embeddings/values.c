@@ -48,11 +48,20 @@ double values_activate(const completion_t *completion, double score) {
                                       : activate(completion->info->embedding->activation, score);
 }
 
-void values_finish(const input_t *input) {
+int32_t values_rows(const input_t *input) {
+  const embedding_info_t *info = input->completion->info->embedding;
+  return info->pooling == POOLING_EACH ? input->request.num_prompt_tokens : 1;
+}
+
+size_t values_total(const input_t *input) {
+  return (size_t)values_rows(input) * (size_t)values_count(input->completion);
+}
+
+void values_finish(const input_t *input, int32_t row) {
   const completion_t *completion = input->completion;
   const embedding_info_t *info = completion->info->embedding;
-  double *values = input->request.pooled;
   int32_t count = values_count(completion);
+  double *values = input->request.pooled + (size_t)row * (size_t)count;
   if (info->task == TASK_EMBED) {
     if (completion->params.embedding.normalises) normalise(values, count);
     return;
@@ -67,8 +76,12 @@ void values_finish(const input_t *input) {
 
 void values_print_number(buffer_t *out, const void *list, size_t index) {
   const input_t *input = list;
-  if (index == 0) values_finish(input);
+  const size_t count = (size_t)values_count(input->completion), at = index % count;
+  const bool each = input->completion->info->embedding->pooling == POOLING_EACH;
+  if (at == 0) values_finish(input, (int32_t)(index / count));
+  if (at == 0 && each) buffer_char(out, '[');
   buffer_float(out, (float)input->request.pooled[index]);
+  if (at + 1 == count && each) buffer_char(out, ']');
 }
 
 void values_print_id(buffer_t *out, const completion_t *completion, const char *prefix) {

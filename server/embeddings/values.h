@@ -7,12 +7,15 @@
 
 #include "server/completion/dialect.h"
 
-/* Makes, in place, the numbers that are returned of an input: a vector is normalised if that is
- * wanted, the scores of a classifier become probabilities. Once for each input, when it is printed:
- * thousands of them at once would hold up the loop. */
-void values_finish(const input_t *input);
-int32_t values_count(const completion_t *completion); /* numbers of an input */
-/* Appends number `index` of the input `list`: cord_items prints a vector. */
+/* Makes, in place, the numbers that are returned of vector `row` of an input: it is normalised if
+ * that is wanted, the scores of a classifier become probabilities. Once for each, when it is
+ * printed: thousands of them at once would hold up the loop. */
+void values_finish(const input_t *input, int32_t row);
+int32_t values_rows(const input_t *input);            /* vectors of an input: 1, or its tokens */
+int32_t values_count(const completion_t *completion); /* numbers of a vector */
+size_t values_total(const input_t *input);            /* numbers of an input */
+/* Appends number `index` of the input `list`: cord_items prints a vector. Where each token has one,
+ * the first and the last number of a vector have its brackets. */
 void values_print_number(buffer_t *out, const void *list, size_t index);
 /* A score as the activation leaves it. */
 double values_activate(const completion_t *completion, double score);

@@ -28,15 +28,34 @@ static int read_normalize(reader_t *reader, const field_t *field, const json_t *
   return field_fail_type(reader, field->name, "a boolean", value);
 }
 
-/* vLLM's words; it has tasks that pool each token, too. */
+/* vLLM's words. */
+static const char *const pooling_tasks[] = {
+    [TASK_EMBED] = "embed", [TASK_CLASSIFY] = "classify", [TASK_TAG] = "token_classify"};
+
 static int read_pooling_task(reader_t *reader, const field_t *field, const json_t *value) {
   params_t *params = reader->out;
-  params->embedding.task = json_equals(value, "embed")      ? TASK_EMBED
-                           : json_equals(value, "classify") ? TASK_CLASSIFY
-                                                            : TASK_AUTO;
-  if (params->embedding.task != TASK_AUTO) return 0;
+  for (size_t i = 0; i < ARRAY_LEN(pooling_tasks); i++) {
+    if (pooling_tasks[i] == NULL || !json_equals(value, pooling_tasks[i])) continue;
+    params->embedding.task = (engine_task_t)i;
+    return 0;
+  }
   if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
-  return field_fail_value(reader, field->name, "'embed' or 'classify'", value);
+  return field_fail_value(reader, field->name, "'embed', 'classify' or 'token_classify'", value);
+}
+
+/* Two names of one field: the later one holds. */
+static int read_aggregation(reader_t *reader, const field_t *field, const json_t *value) {
+  static const char *const names[] = {"none", "simple", "first", "average", "max"};
+  embedding_params_t *params = &((params_t *)reader->out)->embedding;
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    if (!json_equals(value, names[i])) continue;
+    params->aggregation = (aggregation_t)i;
+    params->aggregated = field->name;
+    return 0;
+  }
+  if (value->type != JSON_STRING) return field_fail_type(reader, field->name, "a string", value);
+  return field_fail_value(reader, field->name, "'none', 'simple', 'first', 'average' or 'max'",
+                          value);
 }
 
 /* Two names of one switch, of which a request may give both if they say the same. */
@@ -139,9 +158,10 @@ static int check_product(const params_t *params, const embedding_info_t *info,
   const char *param = NULL;
   if (asked->task != TASK_AUTO && asked->task != info->task)
     return error_set(error, ERR_UNSUPPORTED_PARAMETER, "task",
-                     "'task' is %s, but the served model %s.",
-                     asked->task == TASK_EMBED ? "embed" : "classify",
-                     embeds ? "makes embeddings" : "classifies");
+                     "'task' is %s, but the served model %s.", pooling_tasks[asked->task],
+                     embeds                   ? "makes embeddings"
+                     : info->task == TASK_TAG ? "classifies each token (task token_classify)"
+                                              : "classifies");
   if (embeds) param = pairs_raw_field(&params->pairs);
   if (!embeds && asked->dimensions > 0) param = "dimensions";
   if (!embeds && asked->normalises_given) param = "normalize";
@@ -149,6 +169,18 @@ static int check_product(const params_t *params, const embedding_info_t *info,
   return error_set(error, ERR_UNSUPPORTED_PARAMETER, param,
                    "The parameter '%s' is not supported for a model that %s.", param,
                    embeds ? "makes embeddings" : "classifies");
+}
+
+/* /classify of a model that classifies tokens, or texts. */
+static int check_entities(params_t *params, const embedding_info_t *info, inferd_error_t *error) {
+  embedding_params_t *asked = &params->embedding;
+  const bool tags = info->task == TASK_TAG;
+  const char *param = tags ? pairs_raw_field(&params->pairs) : asked->aggregated;
+  asked->wants_places = tags;
+  if (param == NULL) return 0;
+  return error_set(error, ERR_UNSUPPORTED_PARAMETER, param,
+                   "The parameter '%s' is not supported for a model that classifies %s.", param,
+                   tags ? "tokens; /pooling returns their scores" : "texts");
 }
 
 /* The fields that a request of pairs must have. */
@@ -170,6 +202,7 @@ int params_read_pooled(params_t *params, const field_table_t *table, const embed
   params->max_tokens = 0;
   params->truncation_side = TRUNCATE_RIGHT; /* as sentence-transformers cuts, and vLLM */
   params->embedding.normalises = info->normalises && info->task == TASK_EMBED;
+  params->embedding.aggregation = AGGREGATE_SIMPLE;
   params->pairs.wanted = pairs;
   reader->out = params;
   int code = fields_read(table, reader, root);
@@ -178,5 +211,6 @@ int params_read_pooled(params_t *params, const field_table_t *table, const embed
   if (pairs) return params_check_pairs(params, info, reader);
   if (params->num_prompts == 0) return params_fail_empty("input", reader->error);
   code = check_product(params, info, reader->error);
+  if (code == 0 && table == &classify_table) code = check_entities(params, info, reader->error);
   return code == 0 ? check_dimensions(params, info, reader->error) : code;
 }

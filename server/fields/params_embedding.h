@@ -8,12 +8,24 @@
 
 enum { EMBEDDING_INPUTS_MAX = 2048 };
 
+/* transformers' aggregation_strategy. */
+typedef enum aggregation {
+  AGGREGATE_NONE,
+  AGGREGATE_SIMPLE,
+  AGGREGATE_FIRST,
+  AGGREGATE_AVERAGE,
+  AGGREGATE_MAX
+} aggregation_t;
+
 typedef struct embedding_params {
   bool wanted;        /* the request is one of these routes */
   bool base64;        /* else arrays of numbers */
   int64_t dimensions; /* values of a vector; ABSENT = all */
   bool normalises, normalises_given;
   engine_task_t task; /* that /pooling names; AUTO = none */
+  aggregation_t aggregation;
+  const char *aggregated; /* the name of the field that asks for it; NULL = none does */
+  bool wants_places;      /* the answer names parts of the texts */
 } embedding_params_t;
 
 struct params;

@@ -11,8 +11,8 @@ clusters and of random bytes with both, decodes ids with both, compares the plac
 ids stand for, and prints how many cases differ. Exits 1 when anything differs. Places are not
 compared where PLACES_DIFFER names the pipeline, nor in texts with U+1E94A, which the reference does
 not take for a mark, but moves as one. With --gguf the same vocabularies as metadata of GGUF files,
-where they can be such, without flags of added tokens, which these files do not keep. With --bench it prints
-the speed of both on English, code and CJK.
+where they can be such, without flags of added tokens, which these files do not keep. With --bench
+it prints the speed of both on English, code and CJK.
 
 Needs a C compiler, the built archives libtext.a, libfile.a, libbase.a, and pip install tokenizers
 sentencepiece.

@@ -121,7 +121,7 @@ Test(pairs, labels_have_names_and_probabilities) {
   expect_refused_by(api_pooling, "{\"input\":\"a\",\"task\":\"embed\"}", ERR_UNSUPPORTED_PARAMETER,
                     "task", "but the served model classifies");
   expect_refused_by(api_pooling, "{\"input\":\"a\",\"task\":\"token_embed\"}", ERR_INVALID_VALUE,
-                    "task", "'embed' or 'classify', but got 'token_embed' instead.");
+                    "task", "'classify' or 'token_classify', but got 'token_embed' instead.");
   expect_refused_by(api_pooling, "{\"input\":\"a\",\"dimensions\":1}", ERR_UNSUPPORTED_PARAMETER,
                     "dimensions", "a model that classifies");
 }
