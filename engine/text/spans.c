@@ -128,6 +128,11 @@ bool spans_map(const normalizer_t *normalizer, tokenizer_scratch_t *scratch,
     }
     if (!fits) align(&to, gap->length - to.at, gap->normal_length - to.done, 0);
   }
+  /* What is left over comes from the last character. */
+  const size_t last = gap->length > 0 ? utf8_previous(gap->text, gap->length) : 0;
+  while (to.done < gap->normal_length)
+    origins(scratch)[to.done++] =
+        gap->length > 0 ? character_at(gap, last) : (byte_span_t){gap->offset, gap->offset};
   return true;
 }
 
@@ -149,11 +154,11 @@ static size_t unknown_length(const bpe_t *bpe, const uint8_t *piece, size_t left
 static size_t id_length(const tokenizer_t *tokenizer, int32_t id, bool first, const uint8_t *piece,
                         size_t left) {
   const wordpiece_t *wordpiece = &tokenizer->wordpiece;
-  size_t length;
+  size_t length = 0; /* of an id without a spelling */
   if (wordpiece->trie.edges != NULL) {
     if ((uint32_t)id == wordpiece->unk) return left;
     (void)vocab_string(&tokenizer->bpe.vocab, (uint32_t)id, &length);
-    return first ? length : length - wordpiece->prefix_length;
+    return first || length < wordpiece->prefix_length ? length : length - wordpiece->prefix_length;
   }
   if (tokenizer->pretokenizer.byte_level) {
     (void)tokenizer_bytes(tokenizer, id, &length);
@@ -181,7 +186,7 @@ bool spans_of_piece(const tokenizer_t *tokenizer, tokenizer_scratch_t *scratch,
       at = starts[count - 1 - i];
       for (size_t j = i + 1; j < count && end == length; j++)
         if (starts[count - 1 - j] != at) end = starts[count - 1 - j];
-    } else {
+    } else if (at < length) {
       end = MIN(at + id_length(tokenizer, ids[i], i == 0, piece + at, length - at), length);
     }
     byte_span_t span = {0, 0};

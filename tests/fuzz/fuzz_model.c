@@ -32,14 +32,20 @@ static bool is_utf8(const uint8_t *text, size_t length) {
 
 static void encode(const tokenizer_t *t, const uint8_t *text, size_t length) {
   tokenizer_scratch_t *scratch = tokenizer_scratch_new(t);
-  tokenize_options_t options = {.add_special_tokens = length % 2 == 1};
+  byte_span_t *spans = NULL;
+  tokenize_options_t options = {.add_special_tokens = length % 2 == 1, .spans = &spans};
   int32_t *ids;
   size_t count, decoded;
   char *back;
   inferd_error_t error;
   if (tokenizer_encode(t, scratch, (const char *)text, length, &options, &ids, &count, &error) ==
       0) {
+    for (size_t i = 0; i < count; i++) {
+      const bool nowhere = spans[i].begin == 1 && spans[i].end == 0;
+      if (!nowhere && (spans[i].begin > spans[i].end || spans[i].end > length)) abort();
+    }
     if (tokenizer_decode(t, ids, count, false, &back, &decoded, &error) == 0) free(back);
+    free(spans);
     free(ids);
   }
   tokenizer_scratch_free(scratch);
