@@ -190,7 +190,8 @@ static char *deep_model(void) {
 
 /* With more stages than steps in flight, too, no stream waits for the ends of others. */
 Test(stages, nine_stages_keep_nine_streams_going, .timeout = 200) {
-  enum { STAGES = 9 };
+  enum { STAGES = 9, TOKENS = 110 };
+  int begun[STAGES];
   char *dir = deep_model(), path[64];
   crew_t crew;
   engine_options_t o = crew_options("recent-cwm", false);
@@ -200,13 +201,20 @@ Test(stages, nine_stages_keep_nine_streams_going, .timeout = 200) {
   o = crew_start(&crew, o, STAGES);
   client_t *client = client_new(&o);
   for (int i = 0; i < STAGES; i++) {
-    job_t *job = client_job(client, 3, 60, i);
+    job_t *job = client_job(client, 3, TOKENS, i);
     for (int k = 0; k < 3; k++) job->prompt[k] %= CREW_VOCAB;
     job->request.params.ignore_eos = true;
     ASSERT_EQ(client_submit(client, job), 0);
   }
-  client_wait_output(client, &client->jobs[0], 40);
-  for (int i = 0; i < STAGES; i++) ASSERT_GE_FOR(client->jobs[i].num_output, 20, "stream %d", i);
+  /* The first ones begin while the last ones are submitted. None has ended when the last begins. */
+  client_wait_output(client, &client->jobs[STAGES - 1], 1);
+  for (int i = 0; i < STAGES; i++) {
+    begun[i] = client->jobs[i].num_output;
+    ASSERT_LT_FOR(begun[i], TOKENS, "stream %d", i);
+  }
+  client_wait_output(client, &client->jobs[STAGES - 1], begun[STAGES - 1] + 40);
+  for (int i = 0; i < STAGES; i++)
+    ASSERT_GE_FOR(client->jobs[i].num_output, MIN(begun[i] + 20, TOKENS), "stream %d", i);
   client_run(client);
   engine_stop(client->engine);
   client_free(client);
