@@ -159,10 +159,16 @@ class Page:
 
     def hover(self, selector):
         self.wait(f"{self.find(selector)}?.checkVisibility()")
-        x, y = self.js(f"""(() => {{ const node = {self.find(selector)};
-            node.scrollIntoView({{block: 'nearest', behavior: 'instant'}});
-            const box = node.getClientRects()[0];
-            return [box.x + box.width / 2, box.y + box.height / 2]; }})()""")
+        # What the server says arrives meanwhile, and moves what stands below it.
+        x, y = self.js(f"""(async () => {{ const node = {self.find(selector)};
+            for (let last = [-1, -1];;) {{
+              node.scrollIntoView({{block: 'nearest', behavior: 'instant'}});
+              const box = node.getClientRects()[0];
+              const middle = [box.x + box.width / 2, box.y + box.height / 2];
+              if (middle[0] === last[0] && middle[1] === last[1]) return middle;
+              last = middle;
+              await new Promise((done) => setTimeout(done, 60));
+            }} }})()""")
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         return x, y
 

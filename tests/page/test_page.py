@@ -194,6 +194,7 @@ def test_a_schema_binds_the_answer(demo, tab):
 
 def test_wrong_settings_are_said_before_anything_is_sent(demo, tab):
     page = tab(demo)
+    page.wait_text("#status", "ready")
     page.type("#f-temperature", "3")
     page.wait_text("#fields", "0 to 2")
     say(page, "Hello")
