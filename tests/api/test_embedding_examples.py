@@ -11,7 +11,8 @@ import pytest
 from harness import ROOT
 
 # Who listens on the ports of the page.
-MODELS = {"8000": "bert-mean", "8001": "bert-rank", "8002": "bert-labels"}
+MODELS = {"8000": "bert-mean", "8001": "bert-rank", "8002": "bert-labels",
+          "8003": "bert-tags"}
 
 
 @pytest.fixture
@@ -37,12 +38,16 @@ def test_curl_examples(examples):
     for command in commands:
         done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=True)
         answers.append(json.loads(done.stdout))
-    vectors, sorted_, scores, labels, pooled = answers
+    vectors, sorted_, scores, labels, pooled, found, tags = answers
     assert len({len(d["embedding"]) for d in vectors["data"]}) == 1 and len(vectors["data"]) == 2
     best = max(scores["data"], key=lambda d: d["score"])
     assert sorted_["results"] == [{
         "index": best["index"], "relevance_score": best["score"],
         "document": {"text": ["The fox is quick.", "A dog sleeps."][best["index"]]}}]
+    entities = found["data"][0]["entities"]
+    text = "Ada wrote to Charles in London."
+    assert entities and all(e["word"] == text[e["start"]:e["end"]] for e in entities)
+    assert len(tags["data"][0]["data"]) > 4 and {len(row) for row in tags["data"][0]["data"]} == {5}
     assert len(labels["data"]) == 2 and labels["data"][0]["probs"] == pooled["data"][0]["data"]
 
 

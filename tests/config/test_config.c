@@ -172,7 +172,8 @@ Test(config, wrong_flags_name_what_would_be_right) {
   expect_error("--device tpu", ERR_CONFIGURATION, "device is 'tpu'; it must be auto, cpu or");
   expect_error("--device cuda:", ERR_CONFIGURATION, "cuda[:N]");
   expect_error("--device cuda:one", ERR_CONFIGURATION, "cuda[:N]");
-  expect_error("--task translate", ERR_USAGE, "auto|generate|embed|embedding|classify|rerank");
+  expect_error("--task translate", ERR_USAGE,
+               "auto|generate|embed|embedding|classify|token_classify|rerank|score");
   expect_error("--task embed --runner generate", ERR_CONFIGURATION,
                "runner is generate, which contradicts task, which is embed");
   expect_error("--max-queue-time 1x", ERR_USAGE, "0 to 86400 s");
