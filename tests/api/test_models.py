@@ -485,7 +485,7 @@ def test_sighup_reads_models_and_keys_again(start, tmp_path):
     wait_until(lambda: server.get("/v1/models/b").status == 404, "b to be missed")
     wait_until(lambda: ask(server, "a").status == 200 and children(server)["a"] != pid,
                "the new options of a")
-    assert card(server, "a")["max_model_len"] == 256
+    wait_until(lambda: card(server, "a")["max_model_len"] == 256, "what the new process says")
 
 
 def test_a_client_that_leaves_cancels_in_the_child(start, zoo):
