@@ -28,9 +28,8 @@ PAIRS = os.environ.get("INFERD_BOUNDARIES", "40" if LONG else "10")
 SEED = int(os.environ.get("INFERD_BOUNDARIES_SEED", "1"))
 AT_ONCE = 4
 # Tokens that each attack wants; and those that the stream may get while the chat waits: a chat that
-# waited for an attack to end would see the stream get all of the attack's. A client that itself has
-# to wait for a processor sees up to twice as many as on a quiet machine.
-HELD_TOKENS, STEPS_MOST = 120, 90
+# waited for an attack to end would see the stream get all of the attack's.
+HELD_TOKENS, STEPS_MOST = 120, 60
 REFUSED = {400, 413, 429, 503}
 
 
