@@ -81,7 +81,7 @@ struct life_model {
   life_state_t state;
   life_wish_t wish;
   life_request_t *first, *last; /* that wait, oldest first */
-  uint64_t late_ns;             /* none of them is late before; 0 = none waits */
+  uint64_t late_ns;             /* while some wait: none of them is late before */
   int32_t num_waiting, num_running;
   int32_t failures;   /* one after another */
   bool told;          /* DRAINING: LIFE_UNLOAD was given out */
