@@ -68,6 +68,7 @@ static track_t *track_of(scan_t *scan, uint64_t id, uint32_t index, uint64_t now
   *track = (track_t){.id = id,
                      .index = index,
                      .request = request,
+                     .last_step = scan->planned,
                      .since_ns = index == 0 && arrival_ns < now_ns ? arrival_ns : now_ns};
   return track;
 }
@@ -142,6 +143,12 @@ static void take_plan(scan_t *scan, const journal_record_t *record) {
   scan->why = (journal_wait_t)plan.why;
 }
 
+/* The engine has it: its steps of waiting are counted from here, its time from its arrival. */
+static void take_request(scan_t *scan, const journal_record_t *record) {
+  byte_source_t source = journal_source(record);
+  track_of(scan, take_uint(&source), 0, UINT64_MAX);
+}
+
 static void take_finish(scan_t *scan, const journal_record_t *record) {
   byte_source_t source = journal_source(record);
   uint64_t id = take_uint(&source);
@@ -184,6 +191,7 @@ static bool take_lane(timeline_t *out, const journal_log_t *log, int32_t lane) {
   const journal_lane_log_t *records = &log->lanes[lane];
   if (!take_steps(out, log, lane)) return false;
   for (size_t i = 0; i < records->num_records && !scan.failed; i++) {
+    if (records->records[i].kind == JOURNAL_REQUEST) take_request(&scan, &records->records[i]);
     if (records->records[i].kind == JOURNAL_PLAN) take_plan(&scan, &records->records[i]);
     if (records->records[i].kind == JOURNAL_FINISH) take_finish(&scan, &records->records[i]);
   }
