@@ -8,7 +8,7 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "api")]
 # pylint: disable=wrong-import-position
 import vocabulary  # noqa: E402
-from fixtures import pytest_addoption  # noqa: E402,F401
+from fixtures import inferd, pytest_addoption  # noqa: E402,F401
 from harness import Background, Server, wait_until  # noqa: E402
 from victim import STREAM, ids  # noqa: E402
 
