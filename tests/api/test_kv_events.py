@@ -163,8 +163,9 @@ def test_a_replay_has_what_was_asked_for(start, tmp_path, context):
     events, again = addresses(tmp_path)
     server = start(DEMO, "--kv-events-endpoint", events, "--kv-events-replay", again,
                    "--kv-events-keep", 3, "--block-size", BLOCK)
-    for i in range(6):
+    for i in range(6):  # events that wait go in one batch: these shall be six
         server.post("/v1/completions", {"prompt": [10 + i] * 40, "max_tokens": 1})
+        wait_until(lambda sent=i: server.metric("inferd_kv_event_batches_total") > sent, "a batch")
     numbers = [seq for _, seq, _ in replay(context, again, 0)]
     assert len(numbers) == 3 and numbers == sorted(numbers) and numbers[0] > 0
     assert [seq for _, seq, _ in replay(context, again, numbers[1])] == numbers[1:]
