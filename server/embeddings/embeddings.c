@@ -2,13 +2,16 @@
  *
  * Stage 9 of 9. Loop thread. The request is read, admitted and ended as a completion without output
  * (server/completion); each input's request holds what was pooled. The answer is printed piece by
- * piece: one number, or one vector in base64, is the smallest.
+ * piece: one number, or three in base64, are the smallest.
  */
+#include "engine/base/util.h"
 #include "server/embeddings/values.h"
 
 #include <string.h>
 
-/* Three values are 12 bytes, which are 16 letters. The bytes of a value go out lowest first. */
+enum { GROUP = 3 }; /* values: 12 bytes, which are 16 letters */
+
+/* The bytes of a value go out lowest first. */
 static void print_base64(buffer_t *out, const double *values, size_t count) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   uint32_t bits = 0;
@@ -39,28 +42,28 @@ static void print_head(buffer_t *out, const completion_t *completion, size_t ind
   buffer_text(out, pools ? ",\"data\":" : ",\"embedding\":");
 }
 
-static void print_encoded(buffer_t *out, const void *list, size_t index) {
-  const completion_t *completion = list;
-  const input_t *input = &completion->inputs[index];
-  for (int32_t row = 0; row < values_rows(input); row++) values_finish(input, row);
-  print_head(out, completion, index);
-  buffer_char(out, '"');
-  print_base64(out, input->request.pooled, values_total(input));
-  buffer_text(out, "\"}");
+static void print_group(buffer_t *out, const void *list, size_t index) {
+  const input_t *input = list;
+  const size_t total = values_total(input), count = (size_t)values_count(input->completion);
+  const size_t begin = index * GROUP, end = MIN(begin + GROUP, total);
+  for (size_t i = begin; i < end; i++)
+    if (i % count == 0) values_finish(input, (int32_t)(i / count));
+  print_base64(out, input->request.pooled + begin, end - begin);
 }
 
 static void print_vectors(cord_t *out, const completion_t *completion) {
-  if (completion->params.embedding.base64) {
-    cord_items(out, print_encoded, completion, (size_t)completion->num_inputs);
-    return;
-  }
+  const bool base64 = completion->params.embedding.base64;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
+    const input_t *input = &completion->inputs[i];
+    const size_t total = values_total(input);
     if (i > 0) buffer_char(&out->own, ',');
     print_head(&out->own, completion, (size_t)i);
-    buffer_char(&out->own, '[');
-    cord_items(out, values_print_number, &completion->inputs[i],
-               values_total(&completion->inputs[i]));
-    buffer_text(&out->own, "]}");
+    buffer_char(&out->own, base64 ? '"' : '[');
+    if (base64)
+      cord_joined(out, print_group, input, (total + GROUP - 1) / GROUP);
+    else
+      cord_items(out, values_print_number, input, total);
+    buffer_text(&out->own, base64 ? "\"}" : "]}");
   }
 }
 

@@ -4,6 +4,7 @@ tests/vectors/encoders has tiny models, the probabilities of each token, and wha
 by each aggregation_strategy (scripts/vectors/encoders.py)."""
 
 import json
+import shutil
 import struct
 from base64 import b64decode
 
@@ -88,6 +89,19 @@ def test_bits_do_not_depend_on_the_batch(start, name):
     for _ in range(2):
         data = ok(beside, "/pooling", {"input": facts["texts"]})["data"]
         assert [d["data"] for d in data] == right
+
+
+def test_a_long_answer_in_base64_is_printed_in_parts(start, tmp_path):
+    """The bound of a turn of the loop is that of other answers: 256 KiB."""
+    model = shutil.copytree(DIRECTORY / "qwen3-tags", tmp_path / "long")
+    for file, key in (("config", "max_position_embeddings"),
+                      ("tokenizer_config", "model_max_length")):
+        path = model / f"{file}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: 16000}))
+    server, ids = start(model), [5 + i % 90 for i in range(15000)]
+    body = ok(server, "/pooling", {"input": ids, "encoding_format": "base64"})
+    assert len(b64decode(body["data"][0]["data"], validate=True)) == 4 * 5 * len(ids) > 256 * 1024
+    assert server.metric("inferd_reply_turn_bytes_max", scope="one") <= 256 * 1024
 
 
 def test_ids_have_scores_and_no_places(start):
