@@ -118,7 +118,7 @@ cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/journal engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
-server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,http http/sockets keys kv_events lanes ledger store tally fields completion dialect batches embeddings messages models ollama responses api observe replay tls trace top)))
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,curl http http/sockets keys kv_events lanes ledger media store tally fields completion dialect batches embeddings messages models ollama responses api observe replay tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
 ROOMS := base file quant vision picture text template grammar model cpu engine cuda config server parser pull
@@ -344,7 +344,7 @@ sim:
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
 TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model picture quant sample template text vision) \
-                $(addprefix server/,api bench http keys kv_events lanes ledger models observe parser pull store tally top)
+                $(addprefix server/,api bench http keys kv_events lanes ledger media models observe parser pull store tally top)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
 TEST_ROOM_server/bench  := bench_unit
