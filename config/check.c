@@ -4,6 +4,7 @@
  */
 #include "config/config.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -58,6 +59,33 @@ static int check_admin(const config_t *config, inferd_error_t *error) {
   return error_set(error, ERR_CONFIGURATION, "metrics_auth",
                    "metrics_auth is admin, but there is no admin key: set --admin-key or "
                    "--admin-key-file");
+}
+
+/* HOST or HOST:PORT, an IPv6 address in brackets. */
+static bool is_media_host(const char *item) {
+  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+  const bool bracket = item[0] == '[';
+  size_t length = bracket ? strspn(item + 1, "0123456789abcdefABCDEF:.") + 1 : strspn(item, plain);
+  if (bracket && item[length++] != ']') return false;
+  if (length <= (bracket ? 2 : 0) || length > 240) return false;
+  if (item[length] == '\0') return true;
+  const char *port = item + length + 1;
+  const size_t digits = strspn(port, "0123456789");
+  return item[length] == ':' && digits >= 1 && digits <= 5 && port[digits] == '\0' &&
+         atoi(port) >= 1 && atoi(port) <= 65535;
+}
+
+static int check_media_hosts(const config_t *config, inferd_error_t *error) {
+  for (int i = 0; i < config->allowed_media_hosts.count; i++) {
+    const char *item = config->allowed_media_hosts.items[i];
+    if (is_media_host(item)) continue;
+    return error_set(
+        error, ERR_CONFIGURATION, "allowed_media_hosts",
+        "allowed_media_hosts: '%.100s' is no host or HOST:PORT: leave scheme, path and "
+        "patterns out, and put an IPv6 address in brackets",
+        item);
+  }
+  return 0;
 }
 
 static int check_disabled(const config_t *config, inferd_error_t *error) {
@@ -209,6 +237,7 @@ int config_check(const config_t *config, inferd_error_t *error) {
   if (code == 0) code = check_task(config, error);
   if (code == 0) code = check_tls(config, error);
   if (code == 0) code = check_disabled(config, error);
+  if (code == 0) code = check_media_hosts(config, error);
   if (code == 0) code = check_admin(config, error);
   if (code == 0) code = check_kv_events(config, error);
   return code == 0 ? check_names(config, error) : code;
