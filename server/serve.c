@@ -21,6 +21,7 @@
 #include "server/http/listen.h"
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
+#include "server/media/media.h"
 #include "server/observe/crash.h"
 #include "server/observe/health.h"
 #include "server/observe/log.h"
@@ -637,6 +638,9 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if ((code = tracer_start(config, warn_of_traces, &server->tracer, error)) != 0) return code;
   if (server->tracer != NULL)
     log_line(LOG_INFO, "start", "spans go to %s", tracer_address(server->tracer));
+  if (config->allowed_media_hosts.count > 0 &&
+      (code = media_open(&config->allowed_media_hosts, server->loop, &server->media, error)) != 0)
+    return code;
   server->lanes = lanes_new(server->loop);
   server->ledger = ledger_new((size_t)config->max_request_memory);
   if (server->lanes != NULL && server->ledger != NULL && completions_new(server) == 0) {
@@ -717,6 +721,7 @@ static void tear_down(daemon_t *daemon) {
     completions_drain_events(server);
   }
   publish_stop(server);
+  media_stop(server->media);
   close_all(daemon);
   uv_close((uv_handle_t *)&server->engine_wake, NULL);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);
@@ -727,6 +732,7 @@ static void tear_down(daemon_t *daemon) {
   background_free(server);
   runner_free(server);
   completions_free(server);
+  media_free(server->media);
   lanes_free(server->lanes);
   ledger_free(server->ledger);
   if (server->engine != NULL) engine_destroy(server->engine);

@@ -39,6 +39,7 @@ typedef struct server {
   struct local *local;             /* server/batches/local.h: of `inferd batch`; NULL = a daemon */
   struct runner *runner;           /* server/batches/runner.h; NULL without a store */
   struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
+  struct media *media;             /* server/media/media.h: of --allowed-media-hosts; NULL = none */
   struct tracer *tracer;           /* server/trace/trace.h; NULL = requests get no spans */
   struct models *models;           /* server/models/models.h: of the parent of several; else NULL */
   bool behind;                     /* a parent has checked the keys of requests: x-inferd-client */

@@ -23,8 +23,8 @@ int data_url_read(const char *url, size_t length, buffer_t *out, inferd_error_t 
   static const char scheme[] = "data:", end[] = ";base64";
   const size_t tail = sizeof end - 1;
   if (length < sizeof scheme - 1 || strncasecmp(url, scheme, sizeof scheme - 1) != 0)
-    return refuse(error, "a picture's URL must be data:image/TYPE;base64,...; this server fetches "
-                         "no pictures from elsewhere");
+    return refuse(error, "a picture's URL must be data:image/TYPE;base64,...; of other hosts this "
+                         "server fetches pictures by https, if --allowed-media-hosts names them");
   const char *comma = memchr(url, ',', length < HEAD_MAX ? length : HEAD_MAX);
   if (comma == NULL || (size_t)(comma - url) < sizeof scheme - 1 + tail ||
       strncasecmp(comma - tail, end, tail) != 0)

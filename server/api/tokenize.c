@@ -105,6 +105,9 @@ static int charge(tokenize_job_t *job, charge_t *charge, size_t bytes) {
   return charge_resize(charge, bytes) ? 0 : ledger_refuse(charge, &job->error);
 }
 
+/* What is answered later: pictures are fetched, then the job runs anew. */
+enum { WAITS_FOR_MEDIA = 1 };
+
 /* Finds the text of a prompt, or renders the messages with the template. */
 static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char **text,
                      size_t *length, jinja_output_t *rendered) {
@@ -130,6 +133,11 @@ static int find_text(tokenize_job_t *job, tokenize_fields_t *fields, const char 
   }
   int code = params_read_chat(&fields->chat, &job->error);
   if (code == 0) code = params_check_chat(&fields->chat, &job->error);
+  if (code == 0 && chat->num_images > 0) {
+    code = pictures_ask(&job->pictures, job->server->media, chat->messages, chat->num_images,
+                        &job->error);
+    if (code == 0 && media_job_waits(job->pictures.remote)) return WAITS_FOR_MEDIA;
+  }
   if (code == 0 && chat->num_images > 0) {
     code =
         pictures_read(&job->pictures, job->vision, chat->messages, chat->num_images, &job->error);
@@ -242,6 +250,7 @@ static int run(tokenize_job_t *job) {
   field_limits_t limits = {.vocab_size = job->vocab_size,
                            .sees = job->vision != NULL,
                            .images_max = (int32_t)config->limit_images,
+                           .media = job->server->media,
                            .strict = config->strict_params,
                            .lenient = config->lenient_history};
   arena_t arena = {0};
@@ -286,7 +295,7 @@ static void run_job(lane_job_t *lane_job) {
   tokenize_job_t *job = (tokenize_job_t *)lane_job;
   if (atomic_load(&job->cancelled)) return; /* the client has disconnected */
   job->code = run(job);
-  forget_input(job);
+  if (job->code != WAITS_FOR_MEDIA) forget_input(job);
 }
 
 static void destroy(tokenize_job_t *job) {
@@ -308,9 +317,18 @@ static void end_reply(void *owner) {
   destroy(owner);
 }
 
+static void on_media(void *owner) {
+  tokenize_job_t *job = owner;
+  lanes_submit(job->server->lanes, &job->job);
+}
+
 static void job_done(lane_job_t *lane_job) {
   tokenize_job_t *job = (tokenize_job_t *)lane_job;
   exchange_t *exchange = job->exchange;
+  if (exchange != NULL && job->code == WAITS_FOR_MEDIA) {
+    media_job_begin(job->pictures.remote, on_media, job);
+    return;
+  }
   if (job->bytes > 0) metrics_tokenize(job->server->metrics, job->bytes, job->duration_ns);
   if (exchange != NULL && job->ignored[0] != '\0') {
     exchange_header(exchange, "x-inferd-ignored-params", job->ignored);
@@ -333,7 +351,7 @@ static void on_gone(exchange_t *exchange, const char *cause) {
   (void)cause;
   job->exchange = NULL;
   atomic_store(&job->cancelled, true);
-  if (lanes_withdraw(&job->job)) destroy(job);
+  if (lanes_withdraw(&job->job) || pictures_leave(&job->pictures)) destroy(job);
 }
 
 static void start(exchange_t *exchange, bool decode_ids) {

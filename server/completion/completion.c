@@ -199,15 +199,26 @@ static void after_reading(completion_t *completion) {
   }
 }
 
+/* Whether pictures are to be fetched before the request can be built. */
+static bool waits_for_media(completion_t *completion) {
+  intake_t *intake = completion->intake;
+  const chat_params_t *chat = &completion->params.chat;
+  if (intake->code != 0 || chat->num_images == 0) return false;
+  intake->code = pictures_ask(&completion->pictures, completion->server->media, chat->messages,
+                              chat->num_images, &intake->error);
+  return intake->code == 0 && media_job_waits(completion->pictures.remote);
+}
+
 /* Reads the request and builds the inputs; skips what was done before. A light job does not
- * compile, and reads no pictures. */
+ * compile, and reads no pictures; no job waits for those of other hosts. */
 static void read_and_build(completion_t *completion, bool may_compile) {
   intake_t *intake = completion->intake;
   intake->needs_heavy = false;
   if (!intake->was_read) intake->code = completion_read(completion);
   intake->was_read = true;
+  const bool waits = waits_for_media(completion);
   intake->needs_heavy = intake->code == 0 && completion->params.chat.num_images > 0 && !may_compile;
-  if (intake->needs_heavy) return;
+  if (waits || intake->needs_heavy) return;
   if (intake->code == 0 && !intake->was_built) intake->code = completion_build(completion);
   intake->was_built = true;
   bool runs = completion->dialect->describe == NULL;
@@ -220,13 +231,23 @@ static void run_job(lane_job_t *job) {
   read_and_build(completion, job->kind == LANE_HEAVY);
 }
 
+/* The pictures of other hosts have come, or will not. */
+static void on_media(void *owner) {
+  completion_t *completion = owner;
+  lanes_submit(completion->server->lanes, &completion->intake->job);
+}
+
 static void job_done(lane_job_t *job) {
   completion_t *completion = ((intake_t *)job)->completion;
   completions_t *live = completion->server->live;
+  const bool waits = media_job_waits(completion->pictures.remote);
   completions_enter(live);
-  if (completion->intake->needs_heavy && completion->exchange != NULL) {
+  if ((waits || completion->intake->needs_heavy) && completion->exchange != NULL) {
     job->kind = LANE_HEAVY;
-    lanes_submit(completion->server->lanes, job);
+    if (waits)
+      media_job_begin(completion->pictures.remote, on_media, completion);
+    else
+      lanes_submit(completion->server->lanes, job);
   } else {
     completion->working = false;
     after_reading(completion);
@@ -254,6 +275,7 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .stores = exchange->server->store != NULL,
       .sees = info->vision != NULL,
       .images_max = (int32_t)config->limit_images,
+      .media = exchange->server->media,
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
       .closed_by_key = closed_by_key,

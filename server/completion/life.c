@@ -177,7 +177,9 @@ void completion_release(completion_t *completion) {
 /* Asks the engine and the job to stop. A job that still waits for a thread never runs. */
 static void completion_cancel(completion_t *completion) {
   atomic_store(&completion->cancelled, true);
-  if (completion->working && lanes_withdraw(&completion->intake->job)) completion->working = false;
+  if (completion->working &&
+      (lanes_withdraw(&completion->intake->job) || pictures_leave(&completion->pictures)))
+    completion->working = false;
   if (completion->outstanding == 0) return;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* A picture before it is decoded. */
 typedef struct picture_file {
@@ -52,15 +53,95 @@ static image_key_t key_of(const picture_file_t *file, bool alone) {
   return key;
 }
 
-static int read_one(pictures_t *pictures, int32_t index, const json_t *url, inferd_error_t *error) {
-  picture_file_t *file = &pictures->files[index];
-  image_t *image = &pictures->images[index];
-  const bool alone = pictures->count == 1;
+/* ---- the parts of messages ---- */
+
+typedef struct picture_part {
+  int32_t message, part;
+  const json_t *url;
+  bool low; /* detail: low */
+} picture_part_t;
+
+/* The pictures among checked messages, in their order: at most `room`. Returns how many. */
+static int32_t find_parts(const json_t *messages, picture_part_t *out, int32_t room) {
+  int32_t count = 0, message_index = 0;
+  JSON_EACH(message, messages) {
+    const json_t *content = json_get(message, "content");
+    int32_t part_index = 0;
+    const bool parts = content != NULL && content->type == JSON_ARRAY;
+    for (const json_t *part = parts ? json_first(content) : NULL; part != NULL;
+         part = json_next(part), part_index++) {
+      if (count == room || !json_equals(json_get(part, "type"), "image_url")) continue;
+      const json_t *url = json_get(part, "image_url");
+      const bool low = json_equals(json_get(url, "detail"), "low");
+      if (url->type == JSON_OBJECT) url = json_get(url, "url");
+      out[count++] = (picture_part_t){message_index, part_index, url, low};
+    }
+    message_index++;
+  }
+  return count;
+}
+
+static bool is_remote(const json_t *url) {
+  static const char scheme[] = "https:";
+  const size_t length = sizeof scheme - 1;
+  return url->length > length && strncasecmp(url->text, scheme, length) == 0;
+}
+
+int pictures_ask(pictures_t *pictures, media_t *media, const json_t *messages, int32_t count,
+                 inferd_error_t *error) {
+  int code = 0;
+  if (media == NULL || pictures->remote != NULL) return 0;
+  picture_part_t *parts = calloc((size_t)count, sizeof *parts);
+  if (parts == NULL) return refuse_memory(error);
+  count = find_parts(messages, parts, count);
+  for (int32_t i = 0; code == 0 && i < count; i++) {
+    const picture_file_t place = {.message = parts[i].message, .part = parts[i].part};
+    if (!is_remote(parts[i].url)) continue;
+    if (pictures->remote == NULL)
+      pictures->remote = media_job_new(media, pictures->charge.ledger, pictures->charge.client);
+    if (pictures->remote == NULL)
+      code = refuse_memory(error);
+    else
+      code = name_place(
+          &place, media_job_add(pictures->remote, parts[i].url->text, parts[i].url->length, error),
+          error);
+  }
+  free(parts);
+  if (code != 0) {
+    media_job_free(pictures->remote);
+    pictures->remote = NULL;
+  }
+  return code;
+}
+
+bool pictures_leave(pictures_t *pictures) {
+  if (!media_job_runs(pictures->remote)) return false;
+  media_job_free(pictures->remote);
+  pictures->remote = NULL;
+  return true;
+}
+
+/* ---- files ---- */
+
+/* The bytes of a file that the request brings. */
+static int read_bytes(pictures_t *pictures, const json_t *url, buffer_t *out,
+                      inferd_error_t *error) {
   /* As long as its text: the bytes of a refused one are never made. */
   size_t room = MIN(url->length, (size_t)PICTURE_FILE_MAX / 3 * 4 + 4);
   if (!charge_resize(&pictures->charge, pictures->charge.bytes + room))
     return ledger_refuse(&pictures->charge, error);
-  int code = data_url_read(url->text, url->length, &file->bytes, error);
+  return data_url_read(url->text, url->length, out, error);
+}
+
+static int read_one(pictures_t *pictures, int32_t index, const json_t *url, size_t *remote,
+                    inferd_error_t *error) {
+  picture_file_t *file = &pictures->files[index];
+  image_t *image = &pictures->images[index];
+  const bool alone = pictures->count == 1;
+  int code = pictures->remote != NULL && is_remote(url)
+                 ? media_job_take(pictures->remote, (*remote)++, &file->bytes, error)
+                 : read_bytes(pictures, url, &file->bytes, error);
+  if (code == ERR_OVERLOADED) return code;
   if (code == 0) {
     code =
         picture_header((const uint8_t *)file->bytes.data, file->bytes.length, &file->header, error);
@@ -75,31 +156,27 @@ static int read_one(pictures_t *pictures, int32_t index, const json_t *url, infe
 
 int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *messages,
                   int32_t count, inferd_error_t *error) {
-  int32_t at = 0, message_index = 0;
+  size_t remote = 0;
+  int code = 0;
   pictures->vision = vision;
   pictures->images = calloc((size_t)count, sizeof *pictures->images);
   pictures->files = calloc((size_t)count, sizeof *pictures->files);
-  if (pictures->images == NULL || pictures->files == NULL) return refuse_memory(error);
-  pictures->count = count;
-  JSON_EACH(message, messages) {
-    const json_t *content = json_get(message, "content");
-    int32_t part_index = 0;
-    const bool parts = content != NULL && content->type == JSON_ARRAY;
-    for (const json_t *part = parts ? json_first(content) : NULL; part != NULL;
-         part = json_next(part), part_index++) {
-      if (at == count || !json_equals(json_get(part, "type"), "image_url")) continue;
-      const json_t *url = json_get(part, "image_url");
-      const bool low = json_equals(json_get(url, "detail"), "low");
-      if (url->type == JSON_OBJECT) url = json_get(url, "url");
-      pictures->files[at] = (picture_file_t){.message = message_index,
-                                             .part = part_index,
-                                             .processor = low ? &vision->low : &vision->processor};
-      int code = read_one(pictures, at++, url, error);
-      if (code != 0) return code;
-    }
-    message_index++;
+  picture_part_t *parts = calloc((size_t)count, sizeof *parts);
+  if (pictures->images == NULL || pictures->files == NULL || parts == NULL) {
+    free(parts);
+    return refuse_memory(error);
   }
-  return 0;
+  pictures->count = count;
+  count = find_parts(messages, parts, count);
+  for (int32_t i = 0; code == 0 && i < count; i++) {
+    pictures->files[i] =
+        (picture_file_t){.message = parts[i].message,
+                         .part = parts[i].part,
+                         .processor = parts[i].low ? &vision->low : &vision->processor};
+    code = read_one(pictures, i, parts[i].url, &remote, error);
+  }
+  free(parts);
+  return code;
 }
 
 /* ---- text ---- */
@@ -267,6 +344,8 @@ static void free_files(pictures_t *pictures) {
     buffer_free(&pictures->files[i].bytes);
   free(pictures->files);
   pictures->files = NULL;
+  media_job_free(pictures->remote);
+  pictures->remote = NULL;
 }
 
 int pictures_decode(pictures_t *pictures, picture_helper_t *helper, const atomic_bool *cancelled,

@@ -1,8 +1,10 @@
 /* pictures.h: the pictures of a request: from parts of its messages to what the engine reads.
  *
- * Three steps, between which the request may be refused. The first two need the headers of the
- * files alone, and are all that a request takes that is only counted. A job of the lanes calls
- * them; it waits in the third for the process that decodes (engine/picture/helper.h).
+ * Files that lie on other hosts are fetched first, without a thread that waits: pictures_ask, then
+ * media_job_begin. Then there are three steps, between which the request may be refused. The first
+ * two need the headers of the files alone, and are all that a request takes that is only counted. A
+ * job of the lanes calls them; it waits in the third for the process that decodes
+ * (engine/picture/helper.h).
  */
 #ifndef INFERD_SERVER_COMPLETION_PICTURES_H
 #define INFERD_SERVER_COMPLETION_PICTURES_H
@@ -12,6 +14,7 @@
 #include "engine/template/template.h"
 #include "engine/vision/image.h"
 #include "server/ledger/ledger.h"
+#include "server/media/media.h"
 
 #include <stdatomic.h>
 
@@ -21,11 +24,18 @@ typedef struct pictures {
   image_t *images;            /* [count], in the order of the messages; the engine borrows them */
   struct picture_file *files; /* [count]; NULL once they are decoded */
   int32_t count;
+  media_job_t *remote; /* of files on other hosts, in their order; NULL = there are none */
   uint8_t *views;      /* of all images, one behind another; NULL before they are decoded */
   uint64_t decoder_ns; /* what the processes took that decoded them */
   charge_t charge;
 } pictures_t;
 
+/* Notes in `remote`, once, which of the `count` pictures are on other hosts; media NULL: none may
+ * be. Returns 0, or an error with the place of the picture. */
+int pictures_ask(pictures_t *pictures, media_t *media, const json_t *messages, int32_t count,
+                 inferd_error_t *error);
+/* Frees what is still being fetched. Returns false if nothing is. Loop thread. */
+bool pictures_leave(pictures_t *pictures);
 /* Reads the `count` >= 1 pictures of checked messages: bytes, size, layout, key. Returns 0, or an
  * error with the place of the picture. */
 int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *messages,

@@ -86,6 +86,7 @@ typedef struct field_limits {
   bool stores;                  /* answers are kept (--store) */
   bool sees;                    /* the model reads pictures */
   int32_t images_max;           /* of a request (--limit-images); 0 = none are taken */
+  const struct media *media;    /* what fetches pictures of other hosts; NULL = nothing does */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids and structural tags; NULL = none */
   const engine_info_t *model;   /* the ids that end an answer; NULL = none do */

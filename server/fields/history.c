@@ -8,6 +8,7 @@
 #include "server/fields/history.h"
 
 #include "engine/base/util.h"
+#include "server/media/media.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -389,17 +390,21 @@ static void put_untyped(mender_t *mender, int32_t index, const json_t *part) {
   put(mender, "}");
 }
 
-/* A picture that is here, in a message that may have some; one that lies elsewhere is lost. */
+/* A picture that is here, or may be fetched, in a message that may have some; one that lies
+ * elsewhere is lost. */
 static bool is_kept_picture(const mender_t *mender, const json_t *message, const json_t *part) {
   static const char scheme[] = "data:";
   size_t length = sizeof scheme - 1;
   const json_t *url = json_get(part, "image_url");
   if (url != NULL && url->type == JSON_OBJECT) url = json_get(url, "url");
   const field_limits_t *limits = mender->reader->limits;
-  return limits->sees && limits->images_max > 0 &&
-         json_equals(json_get(part, "type"), "image_url") &&
-         (is_role(message, "user") || is_role(message, "tool")) && url != NULL &&
-         url->type == JSON_STRING && url->length > length && memcmp(url->text, scheme, length) == 0;
+  if (!limits->sees || limits->images_max == 0 ||
+      !json_equals(json_get(part, "type"), "image_url") ||
+      !(is_role(message, "user") || is_role(message, "tool")) || url == NULL ||
+      url->type != JSON_STRING)
+    return false;
+  return (url->length > length && memcmp(url->text, scheme, length) == 0) ||
+         media_allows(limits->media, url->text, url->length);
 }
 
 static void put_part(mender_t *mender, const json_t *message, int32_t index, const json_t *part) {

@@ -328,7 +328,8 @@ static void begin(exchange_t *exchange, conversation_action_t action) {
                                  .lenient = server->config->lenient_history,
                                  .stores = true,
                                  .sees = info != NULL && info->vision != NULL,
-                                 .images_max = (int32_t)server->config->limit_images};
+                                 .images_max = (int32_t)server->config->limit_images,
+                                 .media = server->media};
   if (action != CREATE) job->base.code = read_path(job);
   reply_job_submit(&job->base);
 }
