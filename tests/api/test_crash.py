@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from certificates import certificate
 from harness import DEMO, ROOT
-from test_tls import certificate, tls  # noqa: F401
+from test_tls import tls  # noqa: F401
 
 PLAIN = os.environ.get("INFERD_TEST_FLAVOUR", "plain") == "plain"
 libc = ctypes.CDLL(None, use_errno=True)

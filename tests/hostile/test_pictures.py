@@ -15,6 +15,7 @@ import pytest
 import seeing
 from conftest import ATTACKER, HONEST
 from harness import Server, wait_until
+from media_host import MediaHost, trusted
 
 PICTURES = 16
 
@@ -24,11 +25,16 @@ def seer(request, keys, tmp_path_factory):
     """Its tower has few weights, and pictures of up to 10,000 patches."""
     model = seeing.make(tmp_path_factory.mktemp("seeing") / "model", pixels=(64, 160000),
                         text={"max_position_embeddings": 16384})
-    server = Server(request.config.getoption("--inferd"), model, "--api-key-file", keys,
-                    "--metrics-auth", "off", "--max-model-len", 16384, "--served-model-name",
-                    "seer", key=HONEST)
+    host = MediaHost(tmp_path_factory.mktemp("host"))
+    host.pages["/a.png"] = seeing.png(30, 20)
+    with trusted(host):
+        server = Server(request.config.getoption("--inferd"), model, "--api-key-file", keys,
+                        "--metrics-auth", "off", "--max-model-len", 16384, "--served-model-name",
+                        "seer", "--allowed-media-hosts", host.entry, key=HONEST)
+    server.media = host
     yield server
     assert server.stop() == 0, server.log()
+    host.close()
 
 
 def attack(server, *files, **fields):
@@ -137,6 +143,31 @@ def test_bombs_and_damaged_files_cost_their_own_request(seer):
         assert answer.status in (200, 400), answer
         assert answer.status == 200 or answer.error["param"] == "messages[0].content[0]"
     assert attack(seer, whole).status == 200 and honest(seer) == expected
+    settled(seer)
+
+
+def test_a_slow_host_holds_up_its_own_client_alone(seer):
+    """More requests than there are threads and transfers of a client, at pages that never come."""
+    host, expected, crowd = seer.media, honest(seer), []
+    host.pages.update({f"/silent{i}": host.silent for i in range(12)})
+    for i in range(12):
+        connection = seer.connection()
+        body = {"max_tokens": 1, "messages": [{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": host.url(f"/silent{i}")}}] * 8}]}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body),
+                           {"Content-Type": "application/json",
+                            "Authorization": f"Bearer {ATTACKER}"})
+        crowd.append(connection)
+    wait_until(lambda: sum("/silent" in path for path in host.seen) >= 4, "the crowd's transfers")
+    for _ in range(3):
+        assert honest(seer) == expected
+        answer = seer.post("/v1/chat/completions", {"max_tokens": 1, "messages": [{
+            "role": "user", "content": [{"type": "image_url",
+                                         "image_url": {"url": host.url("/a.png")}}]}]})
+        assert answer.status == 200, answer
+        assert sum("/silent" in path for path in host.seen) == 4, "more at once than 4 of a client"
+    for connection in crowd:
+        connection.close()
     settled(seer)
 
 
