@@ -16,7 +16,7 @@
 #include <string.h>
 
 typedef struct adapter_fields {
-  const json_t *name, *path; /* NULL = not given */
+  const json_t *model, *name, *path; /* NULL = not given */
 } adapter_fields_t;
 
 #undef FIELDS_STRUCT
@@ -113,6 +113,9 @@ static int read_fields(exchange_t *exchange, const json_t *root, char *name, cha
   reader_t reader = {.out = &fields, .limits = &limits, .arena = &arena, .error = error};
   int code = fields_read(path != NULL ? &load_table : &unload_table, &reader, root);
   arena_free(&arena);
+  if (code == 0)
+    code = model_check(exchange->server->live, exchange->server->config->any_model, fields.model,
+                       error);
   if (code == 0) code = take_string(fields.name, "lora_name", name, error);
   if (code == 0 && path != NULL) code = take_string(fields.path, "lora_path", path, error);
   if (code == 0 && reader.ignored[0] != '\0') {

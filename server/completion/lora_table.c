@@ -94,11 +94,19 @@ static lora_entry_t *find(const loras_t *loras, const char *name, size_t length)
   return NULL;
 }
 
+/* The same for a name of a request, which may also be MODEL:ADAPTER. */
+static lora_entry_t *find_asked(const completions_t *live, const char *name, size_t length) {
+  lora_entry_t *entry = find(live->loras, name, length);
+  const char *colon = entry == NULL ? memrchr(name, ':', length) : NULL;
+  if (colon == NULL || !model_name_known(live, name, (size_t)(colon - name))) return entry;
+  return find(live->loras, colon + 1, (size_t)(name + length - colon - 1));
+}
+
 bool lora_known(const completions_t *live, const char *name, size_t length) {
   loras_t *loras = live->loras;
   if (loras == NULL) return false;
   uv_mutex_lock(&loras->lock);
-  const lora_entry_t *entry = find(loras, name, length);
+  const lora_entry_t *entry = find_asked(live, name, length);
   bool known = entry != NULL && entry->ready;
   uv_mutex_unlock(&loras->lock);
   return known;
@@ -117,7 +125,7 @@ bool lora_name_at(const completions_t *live, int32_t slot, char *out, size_t siz
 
 lora_entry_t *lora_use(completions_t *live, const char *name, size_t length) {
   if (live->loras == NULL) return NULL;
-  lora_entry_t *entry = find(live->loras, name, length);
+  lora_entry_t *entry = find_asked(live, name, length);
   if (entry == NULL || !entry->ready) return NULL;
   entry->users++;
   live->loras->changed = time(NULL);

@@ -30,7 +30,8 @@ void loras_free(completions_t *live);
  * adapter that is ready is there. */
 bool lora_name_at(const completions_t *live, int32_t slot, char *out, size_t size);
 bool lora_known(const completions_t *live, const char *name, size_t length);
-/* Finds an adapter and adds a user; NULL = there is no such adapter. */
+/* Finds an adapter and adds a user; NULL = there is no such adapter. This and lora_known also take
+ * MODEL:ADAPTER, with a served name of the model. */
 lora_entry_t *lora_use(completions_t *live, const char *name, size_t length);
 /* A user has had its first token. */
 void lora_begin(completions_t *live, lora_entry_t *entry);

@@ -69,6 +69,10 @@ def test_adapters_of_the_configuration(start, tmp_path):
 
     alone = {name: ids(server, name) for name in ("base", "one", "two")}
     assert len({tuple(tokens) for tokens in alone.values()}) == 3, "an adapter changes nothing"
+    both = server.post("/v1/completions", {**BODY, "model": "base:two"}).json
+    assert both["model"] == "two" and both["choices"][0]["token_ids"] == alone["two"]
+    for name in ("base:", "base:three", "one:two", ":two", "two:"):
+        assert server.post("/v1/completions", {**BODY, "model": name}).status == 404, name
     # The same tokens in one batch with the others, and from the prefix cache.
     names = [name for name in alone for _ in range(4)]
     random.Random(3).shuffle(names)
