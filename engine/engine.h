@@ -102,12 +102,15 @@ int engine_check_room(inferd_error_t *error);
 /* What engine_survey has planned. */
 typedef struct engine_survey {
   int64_t weights, workspace, kv_cache, states; /* bytes on the device */
-  int64_t swap;      /* bytes of host memory for preempted requests, of a GPU */
-  int64_t free;      /* bytes that the device has */
-  int64_t host_free; /* bytes of host memory that can be taken; 0 = not known */
-  int64_t context;   /* tokens */
-  double contexts;   /* of that length, in kv_cache */
-  bool on_host;      /* the device is the CPU */
+  int64_t swap;       /* bytes of host memory for preempted requests, of a GPU */
+  int64_t free;       /* bytes that the device has */
+  int64_t host_free;  /* bytes of host memory that can be taken; 0 = not known */
+  int64_t context;    /* tokens */
+  double contexts;    /* of that length, in kv_cache */
+  bool on_host;       /* the device is the CPU */
+  bool sees;          /* pictures */
+  engine_task_t task; /* TASK_GENERATE, or what its vectors are */
+  engine_info_t info; /* max_model_len, and the defaults of generation_config.json; no pointers */
   char architecture[64];
 } engine_survey_t;
 /* Plans what engine_create would load, from the headers of the files alone, as lines of

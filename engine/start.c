@@ -727,6 +727,7 @@ int engine_check_room(inferd_error_t *error) {
 
 static void fill_survey(const engine_t *engine, const memory_plan_t *plan, engine_survey_t *out) {
   const ops_t *ops = engine->ops;
+  const blueprint_t *bp = &engine->blueprint;
   *out = (engine_survey_t){.weights = (int64_t)plan->weight_bytes,
                            .workspace = (int64_t)plan->workspace_bytes,
                            .kv_cache = (int64_t)plan->kv_bytes,
@@ -738,7 +739,15 @@ static void fill_survey(const engine_t *engine, const memory_plan_t *plan, engin
                            .host_free = (int64_t)topology_memory_free(),
                            .context = plan->max_model_len,
                            .contexts = kv_concurrency(engine, &plan->kv, plan->max_model_len),
-                           .on_host = strcmp(ops->name, "cpu") == 0};
+                           .on_host = strcmp(ops->name, "cpu") == 0,
+                           .sees = engine->sight != NULL,
+                           .task = engine->embeds ? engine->embedding.task : TASK_GENERATE,
+                           .info = {.max_model_len = plan->max_model_len,
+                                    .temperature = bp->temperature,
+                                    .top_p = bp->top_p,
+                                    .min_p = bp->min_p,
+                                    .repetition_penalty = bp->repetition_penalty,
+                                    .top_k = bp->top_k}};
   snprintf(out->architecture, sizeof out->architecture, "%s", engine->blueprint.architecture);
 }
 

@@ -418,6 +418,7 @@ static const struct route_row {
 #define ROUTE_MESSAGES MESSAGES
 #define ROUTE_PAGE PAGE
 #define ROUTE_STORE 0
+#define ROUTE_PARENT 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, flags, label, help},
 #include "server/http/routes.def"
 #undef ROUTE

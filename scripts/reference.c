@@ -523,6 +523,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_MESSAGES 0
 #define ROUTE_PAGE 0
 #define ROUTE_STORE 0
+#define ROUTE_PARENT 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE

@@ -185,6 +185,7 @@ static int check_schema_command(int argc, char **argv) {
 static int check_command(int argc, char **argv) {
   if (take_word(&argc, argv, "--schema")) return check_schema_command(argc, argv);
   bool load = take_word(&argc, argv, "--load"), json = take_word(&argc, argv, "--json");
+  bool show = take_word(&argc, argv, "--show");
   config_t config;
   inferd_error_t error = {0};
   engine_options_t options;
@@ -201,6 +202,7 @@ static int check_command(int argc, char **argv) {
         (int32_t)(options.cut_layers ? config.pipeline_parallel_size : config.tensor_parallel_size);
     code = engine_survey(&options, &survey, &error);
     if (code == 0 && json) print_survey(config.model, &survey);
+    if (code == 0 && show) code = serve_describe(&config, &survey, &error);
     options.log = NULL;        /* the lines are printed */
     options.planned_ranks = 0; /* --load: all of it, in this process */
   }

@@ -39,5 +39,8 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
 /* check.c: what a start reads beside the model: keys, certificates, the chat template, addresses.
  * Returns 0, or the error that the start would end with. */
 int serve_check(config_t *config, inferd_error_t *error);
+/* describe.c: prints two lines of JSON: what lists say of the model, and what POST /api/show would
+ * answer, from the headers of its files. Returns 0 or the error that a start would end with. */
+int serve_describe(const config_t *config, const engine_survey_t *survey, inferd_error_t *error);
 
 #endif

@@ -65,7 +65,8 @@ typedef enum route_flag {
   ROUTE_KEY_ALONE = 128, /* takes the key in x-api-key too, where Authorization is absent */
   ROUTE_MESSAGES = 256,  /* Anthropic's: errors and headers are theirs */
   ROUTE_PAGE = 512,      /* the web page: no key; absent with --web-page off */
-  ROUTE_STORE = 1024     /* absent without --store */
+  ROUTE_STORE = 1024,    /* absent without --store */
+  ROUTE_PARENT = 2048    /* with several models: their parent answers, and passes nothing on */
 } route_flag_t;
 
 typedef struct route {
@@ -152,11 +153,21 @@ void models_handle(exchange_t *exchange);
 bool models_ready(const server_t *server);
 typedef struct model_line {
   const char *name, *state;
-  int64_t bytes; /* in memory */
+  char *const *names, *const *adapters; /* names[0] is `name` */
+  int num_names, num_adapters;
+  bool answers;                  /* its process takes requests, or ends what it has */
+  bool is_adapter;               /* models_named: the name is of an adapter of the model */
+  const struct model_card *card; /* zeros before its files have been read */
+  const char *shown;             /* the answer of /api/show, from its files; NULL: not read yet */
+  int64_t context;               /* tokens; 0 = not known yet */
+  int64_t ends;                  /* seconds since 1970: when it goes unless asked; 0 = never */
+  int64_t bytes, device_bytes;   /* in memory, on host and device; on the device alone */
   int32_t waiting, running;
   uint64_t loads, failures, requests;
 } model_line_t;
 bool models_line(const server_t *server, int index, model_line_t *out);
+bool models_named(const server_t *server, const char *name, model_line_t *out);
+void models_list(exchange_t *exchange); /* /v1/models, and one of them */
 
 /* access.c: warns of routes that are open to more clients than most operators want, and of an
  * option that has no effect because no client may use its routes. After http_start. */

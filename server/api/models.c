@@ -50,6 +50,10 @@ static cJSON *card(const server_t *server, const char *name, const lora_entry_t 
 
 void api_models(exchange_t *exchange) {
   const server_t *server = exchange->server;
+  if (server->models != NULL) {
+    models_list(exchange);
+    return;
+  }
   cJSON *object = cJSON_CreateObject();
   cJSON_AddStringToObject(object, "object", "list");
   cJSON *data = cJSON_AddArrayToObject(object, "data");
@@ -72,6 +76,10 @@ void api_models(exchange_t *exchange) {
 
 void api_model(exchange_t *exchange) {
   const char *name = exchange->path_tail;
+  if (exchange->server->models != NULL) {
+    models_list(exchange);
+    return;
+  }
   if (model_name_known(exchange->server->live, name, strlen(name))) {
     reply_json(exchange, 200, card(exchange->server, name, NULL));
     return;

@@ -26,7 +26,7 @@
 
 enum {
   END_GRACE_S = 10, /* between SIGTERM and SIGKILL; what ran has ended before */
-  SURVEY_BYTES_MAX = 65536
+  SURVEY_BYTES_MAX = 1 << 20
 };
 
 /* ---- the environment of a child ---- */
@@ -388,10 +388,12 @@ static void survey_ended(served_t *model) {
                       .idle_ns = (uint64_t)(model->wish.idle_s * 1e9)};
   json_doc_t *doc = NULL;
   inferd_error_t error;
-  bool good =
-      survey->status == 0 && !survey->text.failed &&
-      json_parse(survey->text.data, survey->text.length, &json_limits_request, &doc, &error) == 0 &&
-      read_plan(model, json_root(doc), &plan);
+  const char *text = survey->text.data, *end = text;
+  if (survey->text.length > 0) end = memchr(text, '\n', survey->text.length); /* of the plan */
+  bool good = survey->status == 0 && !survey->text.failed && end != NULL &&
+              json_parse(text, (size_t)(end - text), &json_limits_request, &doc, &error) == 0 &&
+              read_plan(model, json_root(doc), &plan);
+  if (good) model_take_description(model, end + 1, survey->text.length - (size_t)(end + 1 - text));
   json_free(doc);
   models->surveys--;
   if (good && model->life == NULL)
@@ -439,8 +441,8 @@ void survey_start(served_t *model) {
   survey_t *survey = &model->survey;
   uv_loop_t *loop = model->models->server->loop;
   words_t env = {0};
-  char self[] = "/proc/self/exe", check[] = "check", json[] = "--json";
-  char *arguments[] = {self, check, json, model->wish.what, NULL};
+  char self[] = "/proc/self/exe", check[] = "check", json[] = "--json", show[] = "--show";
+  char *arguments[] = {self, check, json, show, model->wish.what, NULL};
   uv_stdio_container_t streams[3] = {
       {.flags = UV_IGNORE},
       {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&survey->out},

@@ -54,12 +54,22 @@ static void add_state(cJSON *object, const served_t *model) {
   cJSON_AddNumberToObject(object, "running", life != NULL ? life->num_running : 0);
 }
 
-/* The card of a model under one of its names. */
+/* The card of a model under one of its names, or of an adapter of it. */
 static cJSON *card(const served_t *model, const char *name) {
-  cJSON *object =
-      model_card(model->models->server, name, model->wish.names.list[0], NULL, model->context);
+  const char *own = model->wish.names.list[0];
+  const char *parent = model_has_name(model, name) ? NULL : own;
+  cJSON *object = model_card(model->models->server, name, own, parent, model->context);
   add_state(object, model);
   return object;
+}
+
+static void list_names(cJSON *data, const served_t *model, const words_t *names, const char **first,
+                       const char **last) {
+  for (int i = 0; i < names->count; i++) {
+    *last = names->list[i];
+    if (*first == NULL) *first = *last;
+    cJSON_AddItemToArray(data, card(model, *last));
+  }
 }
 
 static void list_all(exchange_t *exchange) {
@@ -69,11 +79,9 @@ static void list_all(exchange_t *exchange) {
   cJSON_AddStringToObject(object, "object", "list");
   cJSON *data = cJSON_AddArrayToObject(object, "data");
   for (const served_t *model = models->first; model != NULL; model = model->next) {
-    for (int i = 0; i < model->wish.names.count && model->listed; i++) {
-      last = model->wish.names.list[i];
-      if (first == NULL) first = last;
-      cJSON_AddItemToArray(data, card(model, last));
-    }
+    if (!model->listed) continue;
+    list_names(data, model, &model->wish.names, &first, &last);
+    list_names(data, model, &model->wish.adapters, &first, &last);
   }
   cJSON_AddFalseToObject(object, "has_more");
   if (first != NULL) {
@@ -194,20 +202,74 @@ void api_unload_model(exchange_t *exchange) {
 
 /* ---- numbers ---- */
 
-bool models_line(const server_t *server, int index, model_line_t *out) {
-  const served_t *model = server->models->first;
-  for (; model != NULL && index > 0; index--) model = model->next;
-  if (model == NULL) return false;
+static void fill_line(const served_t *model, model_line_t *out) {
   const life_model_t *life = model->life;
-  bool in_memory = life != NULL && (life->state == LIFE_LOADING || life->state == LIFE_READY ||
-                                    life->state == LIFE_DRAINING);
+  life_state_t state = life != NULL ? life->state : LIFE_UNLOADED;
+  bool answers = state == LIFE_READY || state == LIFE_DRAINING;
+  bool in_memory = answers || state == LIFE_LOADING;
+  bool ends = answers && model->wish.idle_s > 0 && !model->wish.pin;
   *out = (model_line_t){.name = model->wish.names.list[0],
                         .state = state_of(model),
+                        .names = model->wish.names.list,
+                        .adapters = model->wish.adapters.list,
+                        .num_names = model->wish.names.count,
+                        .num_adapters = model->wish.adapters.count,
+                        .answers = answers,
+                        .card = &model->card,
+                        .shown = model->shown,
+                        .context = model->context,
+                        .ends = ends ? time(NULL) + (int64_t)model->wish.idle_s : 0,
                         .bytes = in_memory ? bytes_of(model, 0, LIFE_PLACES) : 0,
+                        .device_bytes = in_memory ? bytes_of(model, LIFE_HOST + 1, LIFE_PLACES) : 0,
                         .waiting = life != NULL ? life->num_waiting : 0,
                         .running = life != NULL ? life->num_running : 0,
                         .loads = life != NULL ? life->num_loads : 0,
                         .failures = model->failures,
                         .requests = model->requests};
+  if (ends && life->num_waiting + life->num_running == 0) {
+    uint64_t idle_ns = clock_now_ns() - life->used_ns;
+    out->ends -= (int64_t)MIN((double)idle_ns * 1e-9, model->wish.idle_s);
+  }
+}
+
+bool models_line(const server_t *server, int index, model_line_t *out) {
+  const served_t *model = server->models->first;
+  for (; model != NULL && index > 0; index--) model = model->next;
+  if (model == NULL) return false;
+  fill_line(model, out);
   return true;
+}
+
+bool models_named(const server_t *server, const char *name, model_line_t *out) {
+  const served_t *model = models_find(server->models, name, strlen(name));
+  if (model == NULL) return false;
+  fill_line(model, out);
+  out->is_adapter = !model_has_name(model, name);
+  return true;
+}
+
+/* ---- what the files of a model say of it ---- */
+
+static void take_word(const json_t *value, char out[CARD_WORD_MAX]) {
+  if (value != NULL) snprintf(out, CARD_WORD_MAX, "%.*s", (int)value->length, value->text);
+}
+
+/* Two lines: numbers and words for lists, and the answer of /api/show. */
+void model_take_description(served_t *model, const char *text, size_t length) {
+  const char *end = memchr(text, '\n', length);
+  json_doc_t *doc = NULL;
+  inferd_error_t error;
+  if (end == NULL || text[length - 1] != '\n') return; /* cut: more than a plan may be */
+  if (json_parse(text, (size_t)(end - text), &json_limits_request, &doc, &error) != 0) return;
+  const json_t *root = json_root(doc);
+  model_card_t *card = &model->card;
+  json_bool(json_get(root, "is_gguf"), &card->is_gguf);
+  json_int64(json_get(root, "bytes"), &card->bytes);
+  json_int64(json_get(root, "parameters"), &card->parameters);
+  json_int64(json_get(root, "modified"), &card->modified_s);
+  take_word(json_get(root, "family"), card->family);
+  take_word(json_get(root, "level"), card->level);
+  json_free(doc);
+  free(model->shown);
+  model->shown = strndup(end + 1, length - 1 - (size_t)(end + 1 - text));
 }

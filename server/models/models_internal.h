@@ -3,6 +3,7 @@
 #define INFERD_SERVER_MODELS_MODELS_INTERNAL_H
 
 #include "engine/base/buffer.h"
+#include "engine/model/source/card.h"
 #include "server/models/directory.h"
 #include "server/models/lifecycle.h"
 #include "server/models/lobby.h"
@@ -78,6 +79,8 @@ struct model {
   int64_t kv_bytes;       /* for --kv-cache-bytes of the child; 0 = it has its own */
   int64_t context;
   char architecture[64];
+  model_card_t card;             /* zeros, and NULL: its files have not been read */
+  char *shown;                   /* what /api/show answers */
   char reason[MODEL_REASON_MAX]; /* of the last failure; "" = none */
   time_t used;                   /* when a request last came; 0 = never */
   passage_t *early;              /* requests that wait for the plan, newest first */
@@ -110,7 +113,11 @@ struct models {
 
 /* table.c */
 int models_read(models_t *models, const config_t *config, inferd_error_t *error);
+/* The model of a name: its own, that of an adapter in its section, or BASE:ADAPTER of both. */
 served_t *models_find(const models_t *models, const char *name, size_t length);
+/* Of BASE:ADAPTER, the model in memory: it may have adapters that came at run time. */
+served_t *models_find_loaded(const models_t *models, const char *name, size_t length);
+bool model_has_name(const served_t *model, const char *name); /* it is of no adapter */
 void model_forget(served_t *model); /* neither in memory nor listed: frees it */
 
 /* child.c */
@@ -132,8 +139,8 @@ int models_retry_s(const served_t *model); /* for Retry-After */
 int models_fail_unknown(const models_t *models, const char *name, size_t length,
                         inferd_error_t *error);
 
-/* list.c */
-void models_list(exchange_t *exchange); /* /v1/models, and one of them */
+/* list.c: takes what `inferd check --show` has printed of the model behind its plan. */
+void model_take_description(served_t *model, const char *text, size_t length);
 
 /* passage.c */
 struct passage {

@@ -259,7 +259,7 @@ static served_t *find(const models_t *models, const exchange_t *exchange, const 
   bool tagged = length > tag && strcmp(name + length - tag, latest) == 0;
   if (model == NULL && exchange->wire == WIRE_OLLAMA && tagged)
     model = models_find(models, name, length - tag);
-  return model;
+  return model != NULL ? model : models_find_loaded(models, name, length);
 }
 
 /* Passes the request on to the model that it names. */
@@ -291,16 +291,12 @@ static void pass_on(exchange_t *exchange) {
 
 void models_handle(exchange_t *exchange) {
   const route_t *route = exchange->route;
-  bool of_list =
-      strcmp(route->label, "/v1/models") == 0 || strcmp(route->label, "/v1/models/{id}") == 0;
   bool scrape = (route->flags & ROUTE_METRICS) != 0 && exchange_query(exchange, "model") != NULL;
   inferd_error_t error = {0};
   if (exchange->server->phase >= SERVER_DRAINING && (route->flags & ROUTE_ENGINE) != 0) {
     error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
     exchange_error(exchange, &error);
-  } else if (of_list) {
-    models_list(exchange);
-  } else if (scrape || (route->flags & ROUTE_ENGINE) != 0) {
+  } else if (scrape || (route->flags & (ROUTE_ENGINE | ROUTE_PARENT)) == ROUTE_ENGINE) {
     pass_on(exchange);
   } else {
     route->handle(exchange);

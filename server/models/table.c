@@ -130,13 +130,36 @@ static bool has_name(const words_t *names, const char *name, size_t length) {
   return false;
 }
 
+/* Of BASE:ADAPTER, where the name in front of the last colon is of the model: the adapter's. */
+static const char *adapter_in(const served_t *model, const char *name, size_t length) {
+  const char *colon = memrchr(name, ':', length);
+  bool base = colon != NULL && has_name(&model->wish.names, name, (size_t)(colon - name));
+  return base ? colon + 1 : NULL;
+}
+
 served_t *models_find(const models_t *models, const char *name, size_t length) {
   for (served_t *model = models->first; model != NULL; model = model->next) {
+    const words_t *adapters = &model->wish.adapters;
     if (!model->listed) continue;
-    if (has_name(&model->wish.names, name, length) || has_name(&model->wish.adapters, name, length))
+    if (has_name(&model->wish.names, name, length) || has_name(adapters, name, length))
+      return model;
+    const char *adapter = adapter_in(model, name, length);
+    if (adapter != NULL && has_name(adapters, adapter, (size_t)(name + length - adapter)))
       return model;
   }
   return NULL;
+}
+
+served_t *models_find_loaded(const models_t *models, const char *name, size_t length) {
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    bool ready = model->listed && model->life != NULL && model->life->state == LIFE_READY;
+    if (ready && adapter_in(model, name, length) != NULL) return model;
+  }
+  return NULL;
+}
+
+bool model_has_name(const served_t *model, const char *name) {
+  return has_name(&model->wish.names, name, strlen(name));
 }
 
 static bool same_wish(const model_wish_t *left, const model_wish_t *right) {
@@ -293,6 +316,7 @@ void model_forget(served_t *model) {
   models->count--;
   if (model->life != NULL) life_remove(models->life, model->life);
   model_wish_free(&model->wish);
+  free(model->shown);
   buffer_free(&model->survey.text);
   buffer_free(&model->survey.reason);
   free(model);

@@ -1,10 +1,12 @@
 /* models.c: what programs ask about the model: /api/version, tags, ps, show and pull.
  *
- * Loop thread; a job of the lanes reads the headers of the files, once. There is one model, and it
- * stays: nothing that is asked here changes anything.
+ * Loop thread; a job of the lanes reads the headers of the files, once. With several models their
+ * parent answers from what it knows of each, and loads none. Nothing that is asked here changes
+ * anything.
  */
 #include "server/ollama/ollama.h"
 
+#include "engine/base/hash.h"
 #include "engine/base/util.h"
 #include "engine/model/source/card.h"
 #include "engine/model/source/locate.h"
@@ -16,7 +18,6 @@
 #include "server/keys/sha256.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,220 +35,162 @@ void api_ollama_version(exchange_t *exchange) {
   reply_json(exchange, 200, object);
 }
 
-/* ---- parts of answers ---- */
+/* ---- entries of lists ---- */
 
-static void add_time(cJSON *object, const char *name, int64_t seconds) {
-  buffer_t text = {0};
-  ollama_print_time(&text, seconds);
-  buffer_char(&text, '\0');
-  if (!text.failed) cJSON_AddRawToObject(object, name, text.data);
-  buffer_free(&text);
-}
-
-/* "494.03M", "7.6B": as Ollama writes numbers of parameters. */
-static const char *human(int64_t number, char out[32]) {
-  static const struct {
-    double unit;
-    int digits;
-    const char *letter;
-  } units[] = {{1e9, 1, "B"}, {1e6, 2, "M"}, {1e3, 0, "K"}};
-  out[0] = '\0';
-  for (size_t i = 0; i < ARRAY_LEN(units) && out[0] == '\0'; i++) {
-    double value = (double)number / units[i].unit;
-    if (value < 1) continue;
-    snprintf(out, 32, "%.*f%s", value == floor(value) ? 0 : units[i].digits, value,
-             units[i].letter);
-  }
-  if (out[0] == '\0' && number > 0) snprintf(out, 32, "%" PRId64, number);
-  return out;
-}
-
-/* `lora`: of the adapter, which the model is the parent of. */
-static void add_details(cJSON *object, const server_t *server, const model_card_t *card,
-                        const lora_entry_t *lora) {
-  char text[32], parent[OLLAMA_NAME_MAX] = "";
-  const char *family = card->family;
-  cJSON *details = cJSON_AddObjectToObject(object, "details");
-  if (lora != NULL) ollama_listed_name(model_name(server->live), parent);
-  cJSON_AddStringToObject(details, "parent_model", parent);
-  cJSON_AddStringToObject(details, "format", card->is_gguf ? "gguf" : "safetensors");
-  cJSON_AddStringToObject(details, "family", family);
-  cJSON_AddItemToObject(details, "families", cJSON_CreateStringArray(&family, 1));
-  cJSON_AddStringToObject(details, "parameter_size", human(card->parameters, text));
-  cJSON_AddStringToObject(details, "quantization_level", card->level);
-}
-
-/* Another digest means other weights or another name: it is of the engine's hash of the weights. */
-static void add_digest(cJSON *object, const server_t *server, const char *name) {
-  const engine_info_t *info = engine_info(server->engine);
+/* Another digest means other weights or another name. */
+static void add_digest(cJSON *object, uint64_t hash, const char *name) {
   uint8_t digest[SHA256_BYTES];
   char text[OLLAMA_NAME_MAX + 64], hex[2 * SHA256_BYTES + 1];
-  int n = snprintf(text, sizeof text, "%016" PRIx64 " %s", info->weights_hash, name);
+  int n = snprintf(text, sizeof text, "%016" PRIx64 " %s", hash, name);
   sha256(text, MIN((size_t)n, sizeof text - 1), digest);
   for (size_t i = 0; i < SHA256_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
   cJSON_AddStringToObject(object, "digest", hex);
 }
 
-static cJSON *entry(const server_t *server, const model_card_t *card, const char *name,
-                    const lora_entry_t *lora) {
-  char listed[OLLAMA_NAME_MAX];
+/* `parent`: the name of the model of an adapter; NULL = it is none. `hash`: of the weights. */
+static cJSON *entry(const model_card_t *card, uint64_t hash, const char *name, const char *parent) {
+  char listed[OLLAMA_NAME_MAX], of[OLLAMA_NAME_MAX] = "";
   cJSON *object = cJSON_CreateObject();
   ollama_listed_name(name, listed);
+  if (parent != NULL) ollama_listed_name(parent, of);
   cJSON_AddStringToObject(object, "name", listed);
   cJSON_AddStringToObject(object, "model", listed);
-  cJSON_AddNumberToObject(object, "size", (double)card->bytes);
-  add_digest(object, server, listed);
-  add_details(object, server, card, lora);
+  add_digest(object, hash, listed);
+  ollama_add_facts(object, card, of);
   return object;
 }
 
-/* ---- /api/tags and /api/ps ---- */
-
-static void add_tag(cJSON *models, const server_t *server, const model_card_t *card,
-                    const char *name, const lora_entry_t *lora) {
-  cJSON *object = entry(server, card, name, lora);
-  add_time(object, "modified_at", card->modified_s);
-  cJSON_AddItemToArray(models, object);
+static uint64_t weights_hash(const server_t *server) {
+  return engine_info(server->engine)->weights_hash;
 }
+
+/* ---- /api/tags and /api/ps ---- */
 
 static void reply_tags(exchange_t *exchange, const model_card_t *card) {
   const server_t *server = exchange->server;
   const model_names_t *names = model_names(server->live);
   const lora_entry_t *lora;
+  uint64_t hash = weights_hash(server);
   cJSON *object = cJSON_CreateObject(), *models = cJSON_AddArrayToObject(object, "models");
-  for (int i = 0; i < names->count; i++) add_tag(models, server, card, names->name[i], NULL);
-  for (int i = 0; (lora = lora_at(server->live, i)) != NULL; i++) {
-    add_tag(models, server, card, lora->name, lora);
-  }
+  for (int i = 0; i < names->count; i++)
+    cJSON_AddItemToArray(models, entry(card, hash, names->name[i], NULL));
+  for (int i = 0; (lora = lora_at(server->live, i)) != NULL; i++)
+    cJSON_AddItemToArray(models, entry(card, hash, lora->name, names->name[0]));
   reply_json(exchange, 200, object);
 }
 
-/* The model that runs: it has no end, for which a far one stands. */
+/* What is added to the entry of a model that is in memory. `ends`: seconds since 1970; 0: it has no
+ * end, for which a far one stands. */
+static void add_running(cJSON *model, int64_t ends, int64_t device_bytes, int64_t context) {
+  if (ends > 0)
+    ollama_add_time(model, "expires_at", ends);
+  else
+    cJSON_AddStringToObject(model, "expires_at", "2999-12-31T23:59:59Z");
+  cJSON_AddNumberToObject(model, "size_vram", (double)device_bytes);
+  cJSON_AddNumberToObject(model, "context_length", (double)context);
+}
+
 static void reply_ps(exchange_t *exchange, const model_card_t *card) {
   const server_t *server = exchange->server;
   const engine_info_t *info = engine_info(server->engine);
   bool on_gpu = strcmp(info->backend, "cuda") == 0;
   cJSON *object = cJSON_CreateObject(), *models = cJSON_AddArrayToObject(object, "models");
-  cJSON *model = entry(server, card, model_name(server->live), NULL);
-  cJSON_AddStringToObject(model, "expires_at", "2999-12-31T23:59:59Z");
-  cJSON_AddNumberToObject(model, "size_vram", on_gpu ? (double)card->bytes : 0);
-  cJSON_AddNumberToObject(model, "context_length", info->max_model_len);
+  cJSON *model = entry(card, info->weights_hash, model_name(server->live), NULL);
+  add_running(model, 0, on_gpu ? card->bytes : 0, info->max_model_len);
   cJSON_AddItemToArray(models, model);
   reply_json(exchange, 200, object);
 }
 
 /* ---- /api/show ---- */
 
-static void add_capabilities(cJSON *object, const server_t *server) {
-  const completions_t *live = server->live;
-  const engine_info_t *info = engine_info(server->engine);
-  cJSON *list = cJSON_AddArrayToObject(object, "capabilities");
-  bool generates = info->embedding == NULL;
-  bool chats = generates && live->templates != NULL && chat_templates_any(live->templates);
-  bool embeds = !generates && info->embedding->task == TASK_EMBED;
-  const struct {
-    bool has;
-    const char *name;
-  } all[] = {{generates, "completion"},
-             {embeds, "embedding"},
-             {generates && info->vision != NULL, "vision"},
-             {chats && live->tool_format != NULL && chat_takes_tools(live), "tools"},
-             {chats && live->reasoning_format != NULL, "thinking"},
-             {generates && completion_can_fill_in(engine_tokenizer(server->engine)), "insert"}};
-  for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-    if (all[i].has) cJSON_AddItemToArray(list, cJSON_CreateString(all[i].name));
-  }
-}
-
-/* The defaults of generation_config.json as lines of a Modelfile; `word` begins each. */
-static void print_defaults(buffer_t *out, const server_t *server, const char *word) {
-  const engine_info_t *info = engine_info(server->engine);
-  const struct {
-    const char *name;
-    float value;
-  } numbers[] = {{"temperature", info->temperature},
-                 {"top_p", info->top_p},
-                 {"min_p", info->min_p},
-                 {"repeat_penalty", info->repetition_penalty}};
-  if (strcmp(server->config->generation_config, "none") == 0) return;
-  for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-    if (isnan(numbers[i].value)) continue;
-    buffer_text(out, word);
-    buffer_text(out, numbers[i].name);
-    buffer_char(out, ' ');
-    buffer_float(out, numbers[i].value);
-    buffer_char(out, '\n');
-  }
-  if (info->top_k < 0) return;
-  buffer_text(out, word);
-  buffer_text(out, "top_k ");
-  buffer_int(out, info->top_k);
-  buffer_char(out, '\n');
-}
-
-static void add_text(cJSON *object, const char *name, buffer_t *text) {
-  if (text->length > 0 && text->data[text->length - 1] == '\n') text->length--;
-  buffer_char(text, '\0');
-  if (!text->failed) cJSON_AddStringToObject(object, name, text->data);
-  buffer_free(text);
-}
-
-static void add_texts(cJSON *object, const server_t *server, const model_card_t *card) {
-  const chat_templates_t *templates = server->live->templates;
-  buffer_t file = {0}, parameters = {0}, shown = {0}, license = {0};
-  size_t length = 0;
-  const char *text = templates != NULL ? chat_templates_text(templates, &length) : NULL;
-  buffer_text(&file, "FROM ");
-  buffer_text(&file, model_name(server->live));
-  if (text != NULL) {
-    buffer_text(&file, "\nTEMPLATE \"\"\"");
-    buffer_append(&file, text, length);
-    buffer_text(&file, "\"\"\"");
-    buffer_append(&shown, text, length);
-  }
-  buffer_char(&file, '\n');
-  print_defaults(&file, server, "PARAMETER ");
-  print_defaults(&parameters, server, "");
-  buffer_append(&license, card->license.data, card->license.length);
-  add_text(object, "modelfile", &file);
-  add_text(object, "parameters", &parameters);
-  add_text(object, "template", &shown);
-  if (license.length > 0) add_text(object, "license", &license);
-  buffer_free(&license);
-}
-
-/* The metadata of the file, and the context that this server takes, which may be shorter. */
-static void add_info(cJSON *object, const server_t *server, const model_card_t *card) {
-  buffer_t text = {0};
-  buffer_char(&text, '{');
-  buffer_append(&text, card->info.data, card->info.length);
-  buffer_text(&text, card->info.length > 0 ? ",\"" : "\"");
-  buffer_escape(&text, card->family, strlen(card->family));
-  buffer_text(&text, ".context_length\":");
-  buffer_int(&text, engine_info(server->engine)->max_model_len);
-  buffer_text(&text, "}");
-  buffer_char(&text, '\0');
-  if (!text.failed) cJSON_AddRawToObject(object, "model_info", text.data);
-  buffer_free(&text);
-}
-
-static const lora_entry_t *adapter_of(const completions_t *live, const char *name) {
+static bool is_adapter(const completions_t *live, const char *name) {
   const lora_entry_t *lora;
   for (int i = 0; (lora = lora_at(live, i)) != NULL; i++) {
-    if (strcmp(lora->name, name) == 0) return lora;
+    if (strcmp(lora->name, name) == 0) return true;
   }
-  return NULL;
+  return false;
 }
 
 static void reply_show(exchange_t *exchange, const model_card_t *card, const char *name) {
   const server_t *server = exchange->server;
-  cJSON *object = cJSON_CreateObject();
-  add_texts(object, server, card);
-  add_details(object, server, card, adapter_of(server->live, name));
-  add_info(object, server, card);
-  add_capabilities(object, server);
-  add_time(object, "modified_at", card->modified_s);
+  const engine_info_t *info = engine_info(server->engine);
+  ollama_subject_t subject = {.live = server->live,
+                              .config = server->config,
+                              .info = info,
+                              .tokenizer = engine_tokenizer(server->engine),
+                              .card = card,
+                              .task =
+                                  info->embedding != NULL ? info->embedding->task : TASK_GENERATE,
+                              .sees = info->vision != NULL};
+  char parent[OLLAMA_NAME_MAX] = "";
+  if (is_adapter(server->live, name)) ollama_listed_name(model_name(server->live), parent);
+  reply_json(exchange, 200, ollama_show(&subject, parent));
+}
+
+/* ---- several models ---- */
+
+/* What tells weights from others without reading them. */
+static uint64_t files_hash(const model_card_t *card) {
+  return fnv_64(fnv_64(FNV_64_BASIS, &card->bytes, sizeof card->bytes), &card->modified_s,
+                sizeof card->modified_s);
+}
+
+static void tags_of_all(exchange_t *exchange) {
+  cJSON *object = cJSON_CreateObject(), *models = cJSON_AddArrayToObject(object, "models");
+  model_line_t line;
+  for (int i = 0; models_line(exchange->server, i, &line); i++) {
+    uint64_t hash = files_hash(line.card);
+    for (int k = 0; k < line.num_names; k++)
+      cJSON_AddItemToArray(models, entry(line.card, hash, line.names[k], NULL));
+    for (int k = 0; k < line.num_adapters; k++)
+      cJSON_AddItemToArray(models, entry(line.card, hash, line.adapters[k], line.name));
+  }
   reply_json(exchange, 200, object);
+}
+
+static void ps_of_all(exchange_t *exchange) {
+  cJSON *object = cJSON_CreateObject(), *models = cJSON_AddArrayToObject(object, "models");
+  model_line_t line;
+  for (int i = 0; models_line(exchange->server, i, &line); i++) {
+    if (!line.answers) continue;
+    cJSON *model = entry(line.card, files_hash(line.card), line.name, NULL);
+    cJSON_ReplaceItemInObject(model, "size", cJSON_CreateNumber((double)line.bytes));
+    add_running(model, line.ends, line.device_bytes, line.context);
+    cJSON_AddItemToArray(models, model);
+  }
+  reply_json(exchange, 200, object);
+}
+
+/* The answer was printed from the headers of the files, when the model was planned. */
+static void show_of_all(exchange_t *exchange, const char *name) {
+  static const char mark[] = "\"parent_model\":\"";
+  buffer_t text = {0};
+  size_t length;
+  char listed[OLLAMA_NAME_MAX];
+  model_line_t line;
+  inferd_error_t error = {0};
+  if (!models_named(exchange->server, name, &line) || line.shown == NULL) {
+    error_set(&error, ERR_MODEL_LOADING, "model",
+              "The files of the model '%.200s' have not been read yet, or not without an error.",
+              name);
+    exchange_error(exchange, &error);
+    return;
+  }
+  /* No text of JSON has this mark, for its quotes are escaped there. */
+  const char *at = line.is_adapter ? strstr(line.shown, mark) : NULL;
+  size_t begin = at != NULL ? (size_t)(at - line.shown) + sizeof mark - 1 : 0;
+  buffer_append(&text, line.shown, begin);
+  if (at != NULL) {
+    ollama_listed_name(line.name, listed);
+    buffer_escape(&text, listed, strlen(listed));
+  }
+  buffer_text(&text, line.shown + begin);
+  char *body = text.failed ? NULL : buffer_detach(&text, &length);
+  buffer_free(&text);
+  if (body == NULL)
+    reply_no_memory(exchange);
+  else
+    exchange_reply(exchange, 200, "application/json", body, length);
 }
 
 /* ---- the card ---- */
@@ -320,11 +263,17 @@ static void ask(exchange_t *exchange, card_use_t asked, const char *name) {
 }
 
 void api_ollama_tags(exchange_t *exchange) {
-  ask(exchange, ASKED_TAGS, "");
+  if (exchange->server->models != NULL)
+    tags_of_all(exchange);
+  else
+    ask(exchange, ASKED_TAGS, "");
 }
 
 void api_ollama_ps(exchange_t *exchange) {
-  ask(exchange, ASKED_PS, "");
+  if (exchange->server->models != NULL)
+    ps_of_all(exchange);
+  else
+    ask(exchange, ASKED_PS, "");
 }
 
 /* ---- bodies that name a model ---- */
@@ -358,7 +307,7 @@ static bool read_named(exchange_t *exchange, const field_table_t *table, name_bo
   if (code == 0) code = ollama_read_fields(&reader, table, json_root(doc));
   if (code == 0) {
     const json_t *asked = named->model != NULL ? named->model : named->name;
-    code = ollama_find_model(server->live, asked, name, &error);
+    code = ollama_find_model(server, asked, name, &error);
   }
   if (reader.ignored[0] != '\0') {
     exchange_header(exchange, "x-inferd-ignored-params", reader.ignored);
@@ -375,6 +324,10 @@ void api_ollama_show(exchange_t *exchange) {
   name_body_t named = {0};
   char name[OLLAMA_NAME_MAX];
   if (!read_named(exchange, &show_table, &named, name)) return;
+  if (server->models != NULL) {
+    show_of_all(exchange, name);
+    return;
+  }
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   ask(exchange, ASKED_SHOW, name);
 }

@@ -1,7 +1,7 @@
 /* names.c: the model that a name of Ollama's means.
  *
- * Any thread; keeps no state. Ollama's names have a tag, and `latest` is the one that nobody
- * writes.
+ * Any thread, with several models the loop thread of their parent; keeps no state. Ollama's names
+ * have a tag, and `latest` is the one that nobody writes.
  */
 #include "server/ollama/ollama.h"
 
@@ -13,8 +13,18 @@
 static const char latest[] = ":latest";
 enum { LATEST_BYTES = sizeof latest - 1 };
 
-static bool is_served(const completions_t *live, const char *name, size_t length) {
-  return model_name_known(live, name, length) || lora_known(live, name, length);
+static bool is_served(const server_t *server, const char *name) {
+  const completions_t *live = server->live;
+  model_line_t line;
+  if (server->models != NULL) return models_named(server, name, &line);
+  return model_name_known(live, name, strlen(name)) || lora_known(live, name, strlen(name));
+}
+
+/* A name that is served, for messages; "" = there is none. */
+static const char *any_name(const server_t *server) {
+  model_line_t line;
+  if (server->models == NULL) return model_name(server->live);
+  return models_line(server, 0, &line) ? line.name : "";
 }
 
 /* A tag stands behind the last slash. */
@@ -28,7 +38,7 @@ const char *ollama_listed_name(const char *name, char out[OLLAMA_NAME_MAX]) {
   return out;
 }
 
-int ollama_find_model(const completions_t *live, const json_t *name, char out[OLLAMA_NAME_MAX],
+int ollama_find_model(const server_t *server, const json_t *name, char out[OLLAMA_NAME_MAX],
                       inferd_error_t *error) {
   char shown[140], own[OLLAMA_NAME_MAX], served[140];
   if (name == NULL) {
@@ -36,15 +46,15 @@ int ollama_find_model(const completions_t *live, const json_t *name, char out[OL
   }
   size_t length = name->length;
   snprintf(out, OLLAMA_NAME_MAX, "%.*s", (int)length, name->text);
-  if (live->server->config->any_model || is_served(live, out, length)) return 0;
+  if ((server->models == NULL && server->config->any_model) || is_served(server, out)) return 0;
   if (length > LATEST_BYTES && memcmp(out + length - LATEST_BYTES, latest, LATEST_BYTES) == 0) {
     out[length - LATEST_BYTES] = '\0';
-    if (is_served(live, out, length - LATEST_BYTES)) return 0;
+    if (is_served(server, out)) return 0;
   } else if (!has_tag(out)) {
     memcpy(out + length, latest, sizeof latest);
-    if (is_served(live, out, length + LATEST_BYTES)) return 0;
+    if (is_served(server, out)) return 0;
   }
-  ollama_listed_name(model_name(live), own);
+  ollama_listed_name(any_name(server), own);
   return error_set(error, ERR_MODEL_NOT_FOUND, "model",
                    "model '%s' not found; this server has '%s' (GET /api/tags lists every name)",
                    error_quote(shown, sizeof shown, name->text, length),
@@ -55,7 +65,7 @@ int ollama_print_model(completion_t *completion, reader_t *reader, const json_t 
                        buffer_t *chat) {
   ollama_state_t *state = completion->dialect_state;
   char served[OLLAMA_NAME_MAX];
-  int code = ollama_find_model(completion->server->live, name, served, reader->error);
+  int code = ollama_find_model(completion->server, name, served, reader->error);
   if (code != 0) return code;
   state->model_length = name->length;
   state->model = arena_copy(&completion->arena, name->text, name->length);

@@ -2,13 +2,16 @@
  *
  * request.c, options.c and conversation.c turn a body into one of chat, or of completions where no
  * template is wanted; embed.c does so for vectors. writer.c turns the output into lines of JSON, or
- * into one object. models.c answers what programs ask about the model. Functions of the request are
- * pure: the loop thread or a job of the lanes calls them.
+ * into one object. models.c answers what programs ask about the model, or about several, in the
+ * words of subject.c. Functions of the request are pure: the loop thread or a job of the lanes
+ * calls them.
  */
 #ifndef INFERD_SERVER_OLLAMA_OLLAMA_H
 #define INFERD_SERVER_OLLAMA_OLLAMA_H
 
 #include "server/completion/completion.h"
+
+#include <cjson/cJSON.h>
 
 enum { OLLAMA_NAME_MAX = 320 };
 
@@ -47,7 +50,7 @@ int ollama_print_parts(reader_t *reader, const char *place, const json_t *images
 
 /* names.c: the served name or the adapter that NAME or NAME:latest means, with --any-model the name
  * itself; written to `out`. Returns 0, or an error: none is given (NULL), or nothing has it. */
-int ollama_find_model(const completions_t *live, const json_t *name, char out[OLLAMA_NAME_MAX],
+int ollama_find_model(const server_t *server, const json_t *name, char out[OLLAMA_NAME_MAX],
                       inferd_error_t *error);
 /* A name as programs list it, with its tag: NAME:latest unless it has one. */
 const char *ollama_listed_name(const char *name, char out[OLLAMA_NAME_MAX]);
@@ -67,6 +70,24 @@ int ollama_translate_chat(completion_t *completion, reader_t *reader, const json
 int ollama_translate_generate(completion_t *completion, reader_t *reader, const json_t *root,
                               buffer_t *chat);
 extern const dialect_t ollama_raw_dialect, ollama_load_dialect;
+
+/* What is shown of a model: of one that is loaded, or of its files alone. */
+typedef struct ollama_subject {
+  const completions_t *live; /* its names, templates and formats */
+  const config_t *config;
+  const engine_info_t *info; /* max_model_len, and the defaults of generation_config.json */
+  const tokenizer_t *tokenizer;
+  const struct model_card *card;
+  engine_task_t task; /* TASK_GENERATE, or what its vectors are */
+  bool sees;          /* pictures */
+} ollama_subject_t;
+
+/* subject.c: adds size, details and modified_at of an entry of /api/tags. `parent`: the name of the
+ * model of an adapter, or "". */
+void ollama_add_facts(cJSON *object, const struct model_card *card, const char *parent);
+/* The answer of /api/show, which the caller frees. */
+cJSON *ollama_show(const ollama_subject_t *subject, const char *parent);
+void ollama_add_time(cJSON *object, const char *name, int64_t seconds);
 
 /* writer.c: appends "2026-01-31T12:34:56Z" in quotes, of a time in seconds since 1970. */
 void ollama_print_time(buffer_t *out, int64_t seconds);

@@ -10,13 +10,16 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 
 import openai
 import pytest
 
 from harness import (DEMO, ROOT, Server, Stream, dummy_model, free_port, http_post, run, wait_until)
+from test_lora import write_adapter
 
 ADMIN = "admin-key-1"
 SMALL = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64,
@@ -175,6 +178,80 @@ def test_answers_are_those_of_one_model_to_the_bit(server, inferd):
         assert streams[0] == streams[1] and len(streams[0]) == 50
     finally:
         assert alone.stop() == 0
+
+
+def test_lists_of_ollama_have_every_model_and_load_none(start, zoo, tmp_path):
+    """Programs ask for all names, then for what each can do; it is what one model says of itself."""
+    server = start(DEMO, "--models-dir", zoo, "--models-idle", "1h")
+    wait_until(lambda: state(server, "demo") == "ready", "the demo model")
+    wait_until(lambda: card(server, "dog")["memory"]["host"] > 0, "the plans")
+    alone = start(DEMO)
+    own = alone.post("/api/show", {"model": "demo"}).json
+    tags = {tag["name"]: tag for tag in server.get("/api/tags").json["models"]}
+    assert set(tags) == {"demo:latest", *(f"{name}{end}:latest" for name in
+                                          ("ant", "bee", "cat", "dog") for end in ("", "-latest"))}
+    assert len({tag["digest"] for tag in tags.values()}) == len(tags)
+    mine = alone.get("/api/tags").json["models"][0]
+    assert {**tags["demo:latest"], "digest": ""} == {**mine, "digest": ""}
+    for name in ("demo", "demo:latest", "ant", "ant-latest:latest"):
+        shown = server.post("/api/show", {"model": name})
+        assert shown.status == 200, shown
+        assert (shown.json == own) == name.startswith("demo")
+    info = server.post("/api/show", {"model": "ant"}).json["model_info"]
+    assert info["llama.context_length"] == 512
+    assert server.post("/api/pull", {"model": "ant", "stream": False}).json == {"status": "success"}
+    for path in ("/api/show", "/api/pull"):
+        assert server.post(path, {"model": "nope"}).status == 404
+        assert server.post(path, {}).status == 400
+    assert set(children(server)) == {"demo"}, "nothing was loaded for it"
+    running = server.get("/api/ps").json["models"]
+    assert [(one["name"], one["context_length"]) for one in running] == [("demo:latest", 8192)]
+    assert running[0]["size"] == card(server, "demo")["memory"]["host"]
+    assert running[0]["size_vram"] == 0
+    ends = datetime.fromisoformat(running[0]["expires_at"].replace("Z", "+00:00")).timestamp()
+    assert 3000 < ends - time.time() <= 3601
+    assert ask(server, "ant").status == 200
+    assert {one["name"] for one in server.get("/api/ps").json["models"]} == \
+        {"demo:latest", "ant:latest"}
+
+
+def test_adapters_choose_their_model(start, zoo, tmp_path):
+    model = dummy_model(tmp_path / "m", **SMALL)
+    first, second = (write_adapter(tmp_path / name, model, seed, module="q_proj")
+                     for seed, name in enumerate(("first", "second")))
+    file = tmp_path / "server.conf"
+    file.write_text(f"[model base]\nmodel = {model}\nload-format = dummy\naliases = b\n"
+                    f"enable-lora = true\nallow-runtime-lora = true\nmax-loras = 2\n"
+                    f"lora-modules = one={first}\n")
+    server = start(None, "--models-dir", zoo, "--config", file, "--admin-key", ADMIN)
+    cards = {item["id"]: item for item in server.get("/v1/models").json["data"]}
+    assert cards["one"]["parent"] == "base" and cards["b"]["parent"] is None
+    assert server.get("/v1/models/base:one").json["parent"] == "base"
+    assert server.get("/v1/models/base:two").status == 404
+    assert ask(server, "base:two").status == 404 and "base" not in children(server)
+    shown = {name: server.post("/api/show", {"model": name}).json for name in ("base", "one")}
+    assert shown["one"]["details"].pop("parent_model") == "base:latest"
+    assert shown["base"]["details"].pop("parent_model") == "" and shown["one"] == shown["base"]
+    tags = {tag["name"]: tag["details"]["parent_model"] for tag in
+            server.get("/api/tags").json["models"]}
+    assert tags["one:latest"] == "base:latest" and tags["base:latest"] == ""
+
+    texts = {name: ask(server, name, max_tokens=16).json for name in
+             ("base", "one", "base:one", "b:one")}
+    words = {name: answer["choices"][0]["text"] for name, answer in texts.items()}
+    assert words["one"] == words["base:one"] == words["b:one"] != words["base"]
+    assert texts["b:one"]["model"] == "one"
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    load = {"lora_name": "two", "lora_path": str(second)}
+    assert server.post("/v1/load_lora_adapter", load, headers=headers).error["param"] == "model"
+    load["model"] = "base"
+    assert server.post("/v1/load_lora_adapter", load).status in (401, 403)
+    answer = server.post("/v1/load_lora_adapter", load, headers=headers)
+    assert answer.status == 200, answer
+    assert ask(server, "base:two", max_tokens=16).json["choices"][0]["text"] not in words.values()
+    gone = server.post("/v1/unload_lora_adapter", {"model": "base", "lora_name": "two"},
+                       headers=headers)
+    assert gone.status == 200 and ask(server, "base:two").status == 404
 
 
 def test_the_sdk_works(server):

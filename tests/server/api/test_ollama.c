@@ -208,7 +208,7 @@ Test(ollama, names) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     json_t name = {
         .type = JSON_STRING, .text = rows[i].asked, .length = (uint32_t)strlen(rows[i].asked)};
-    int code = ollama_find_model(server.live, &name, out, &error);
+    int code = ollama_find_model(&server, &name, out, &error);
     EXPECT_EQ_FOR(code, rows[i].found != NULL ? 0 : ERR_MODEL_NOT_FOUND, "%s", rows[i].asked);
     if (code == 0) EXPECT_STR_EQ(out, rows[i].found);
   }
