@@ -67,6 +67,7 @@ typedef struct daemon {
   uint64_t failed_ns;       /* when the engine was found to have failed; 0 = it has not */
   health_verdict_t verdict; /* of the last tick */
   uint64_t watchdog_ns, watchdog_sent_ns;
+  uint64_t tokens_told;
   uint64_t extended_ns; /* last EXTEND_TIMEOUT_USEC */
   double progress_seen;
   struct comm *comm; /* other ranks of the model, NULL = none */
@@ -455,6 +456,17 @@ static void pet_watchdog(daemon_t *daemon, uint64_t now_ns) {
   notify_send(fails ? "WATCHDOG=trigger" : "WATCHDOG=1");
 }
 
+/* The parent of several models counts what each of them computes. */
+static void tell_parent(daemon_t *daemon) {
+  engine_stats_t stats;
+  if (!daemon->server.behind || !daemon->ready) return;
+  engine_stats(daemon->server.engine, &stats);
+  if (stats.prompt_tokens + stats.generation_tokens == daemon->tokens_told) return;
+  daemon->tokens_told = stats.prompt_tokens + stats.generation_tokens;
+  notify_send("X_INFERD_TOKENS=%llu %llu", (unsigned long long)stats.prompt_tokens,
+              (unsigned long long)stats.generation_tokens);
+}
+
 /* Logs a change of the verdict. */
 static void report_verdict(daemon_t *daemon, uint64_t now_ns) {
   static const char *const words[HEALTH_VERDICTS] = {"", "the engine is late",
@@ -484,6 +496,7 @@ static void on_tick(uv_timer_t *timer) {
   runner_tick(&daemon->server);
   local_tick(daemon->server.local);
   pet_watchdog(daemon, now_ns);
+  tell_parent(daemon);
   http_identity_refresh(daemon->server.http, now_ns);
   report_verdict(daemon, now_ns);
   if (daemon->ready && !daemon->aborting && engine_state(daemon->server.engine) == ENGINE_FAILED)

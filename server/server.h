@@ -163,7 +163,7 @@ typedef struct model_line {
   int64_t ends;                  /* seconds since 1970: when it goes unless asked; 0 = never */
   int64_t bytes, device_bytes;   /* in memory, on host and device; on the device alone */
   int32_t waiting, running;
-  uint64_t loads, failures, requests;
+  uint64_t loads, failures, requests, prompt_tokens, generation_tokens;
 } model_line_t;
 bool models_line(const server_t *server, int index, model_line_t *out);
 bool models_named(const server_t *server, const char *name, model_line_t *out);

@@ -153,6 +153,7 @@ static void heard_line(served_t *model, const char *line) {
   child_t *child = &model->child;
   models_t *models = model->models;
   int percent, used = 0;
+  unsigned long long prompt, generated;
   if (strcmp(line, "READY=1") == 0 && model->life->state == LIFE_LOADING) {
     life_loaded(models->life, model->life, clock_now_ns());
     child->progress = 1;
@@ -161,6 +162,11 @@ static void heard_line(served_t *model, const char *line) {
              (double)model->life->load_ns * 1e-9);
   } else if (sscanf(line, "STATUS=Loading weights %d%%%n", &percent, &used) == 1 && used > 0) {
     child->progress = percent / 100.0;
+  } else if (sscanf(line, "X_INFERD_TOKENS=%llu %llu", &prompt, &generated) == 2) {
+    model->prompt_tokens += prompt - child->prompt_tokens;
+    model->generation_tokens += generated - child->generation_tokens;
+    child->prompt_tokens = prompt;
+    child->generation_tokens = generated;
   } else if (strncmp(line, "STATUS=failed: ", 15) == 0) {
     snprintf(model->reason, sizeof model->reason, "%s", line + 15);
   } else if (strcmp(line, "WATCHDOG=trigger") == 0) {

@@ -225,7 +225,9 @@ static void fill_line(const served_t *model, model_line_t *out) {
                         .running = life != NULL ? life->num_running : 0,
                         .loads = life != NULL ? life->num_loads : 0,
                         .failures = model->failures,
-                        .requests = model->requests};
+                        .requests = model->requests,
+                        .prompt_tokens = model->prompt_tokens,
+                        .generation_tokens = model->generation_tokens};
   if (ends && life->num_waiting + life->num_running == 0) {
     uint64_t idle_ns = clock_now_ns() - life->used_ns;
     out->ends -= (int64_t)MIN((double)idle_ns * 1e-9, model->wish.idle_s);

@@ -37,10 +37,11 @@ typedef struct child {
   int open_handles; /* of the above; the child may be started again when it is 0 */
   bool runs;        /* the process exists */
   bool asked_to_end;
-  double progress;      /* 0..1, of a load */
-  uint64_t killed_ns;   /* SIGKILL at that time; 0 = not */
-  uint64_t alive_ns;    /* when it last said so */
-  uint64_t watchdog_ns; /* how often it must; 0 = need not */
+  double progress;                           /* 0..1, of a load */
+  uint64_t prompt_tokens, generation_tokens; /* that it has told */
+  uint64_t killed_ns;                        /* SIGKILL at that time; 0 = not */
+  uint64_t alive_ns;                         /* when it last said so */
+  uint64_t watchdog_ns;                      /* how often it must; 0 = need not */
 } child_t;
 
 /* `inferd check`, which plans the memory of a model. */
@@ -85,7 +86,8 @@ struct model {
   time_t used;                   /* when a request last came; 0 = never */
   passage_t *early;              /* requests that wait for the plan, newest first */
   uint64_t requests, failures;
-  int number; /* for the names of its sockets */
+  uint64_t prompt_tokens, generation_tokens; /* of all its processes */
+  int number;                                /* for the names of its sockets */
 };
 
 struct models {

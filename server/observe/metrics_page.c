@@ -634,8 +634,10 @@ static void print_http(page_t *page) {
   page_bare_sample(page, METRIC_reply_turn, "scope=\"all\"", (double)stats.replies_turn_max);
 }
 
-/* One family of several models: a sample for each, `state` NULL or one of its labels. */
-static void print_models_of(page_t *page, metric_id_t id, const char *const *states, int count,
+/* One family of several models: a sample for each, and for each value of its label `name`, NULL =
+ * it has none. */
+static void print_models_of(page_t *page, metric_id_t id, const char *name,
+                            const char *const *states, int count,
                             double (*value)(const model_line_t *line, const char *state)) {
   model_line_t line;
   page_family(page, id);
@@ -645,7 +647,9 @@ static void print_models_of(page_t *page, metric_id_t id, const char *const *sta
       buffer_text(&label, "model_name=");
       buffer_quote(&label, line.name, strlen(line.name));
       if (states[k] != NULL) {
-        buffer_text(&label, ",state=");
+        buffer_char(&label, ',');
+        buffer_text(&label, name);
+        buffer_char(&label, '=');
         buffer_quote(&label, states[k], strlen(states[k]));
       }
       buffer_char(&label, '\0');
@@ -667,6 +671,9 @@ static double requests_now(const model_line_t *line, const char *state) {
 static double requests_of(const model_line_t *line, const char *state) {
   return (void)state, (double)line->requests;
 }
+static double tokens_of(const model_line_t *line, const char *kind) {
+  return (double)(kind[0] == 'p' ? line->prompt_tokens : line->generation_tokens);
+}
 static double loads_of(const model_line_t *line, const char *state) {
   return (void)state, (double)line->loads;
 }
@@ -677,13 +684,15 @@ static double failures_of(const model_line_t *line, const char *state) {
 static void print_models(page_t *page) {
   static const char *const states[] = {"unloaded", "loading", "ready", "draining", "failed"};
   static const char *const now[] = {"waiting", "running"}, *const none[] = {NULL};
+  static const char *const kinds[] = {"prompt", "generated"};
   if (!page->own) return;
-  print_models_of(page, METRIC_model_state, states, ARRAY_LEN(states), is_state);
-  print_models_of(page, METRIC_model_memory, none, 1, bytes_of);
-  print_models_of(page, METRIC_model_requests_now, now, ARRAY_LEN(now), requests_now);
-  print_models_of(page, METRIC_model_requests, none, 1, requests_of);
-  print_models_of(page, METRIC_model_loads, none, 1, loads_of);
-  print_models_of(page, METRIC_model_failures, none, 1, failures_of);
+  print_models_of(page, METRIC_model_state, "state", states, ARRAY_LEN(states), is_state);
+  print_models_of(page, METRIC_model_memory, NULL, none, 1, bytes_of);
+  print_models_of(page, METRIC_model_requests_now, "state", now, ARRAY_LEN(now), requests_now);
+  print_models_of(page, METRIC_model_requests, NULL, none, 1, requests_of);
+  print_models_of(page, METRIC_model_tokens, "kind", kinds, ARRAY_LEN(kinds), tokens_of);
+  print_models_of(page, METRIC_model_loads, NULL, none, 1, loads_of);
+  print_models_of(page, METRIC_model_failures, NULL, none, 1, failures_of);
 }
 
 static void print_build(page_t *page) {

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BAR_CELLS = 20, KEYS_SHOWN = 16, LABEL_COLUMNS = 24 };
+enum { BAR_CELLS = 20, KEYS_SHOWN = 16, LABEL_COLUMNS = 24, MODELS_SHOWN = 32 };
 
 typedef struct frame {
   char *text;
@@ -77,7 +77,10 @@ static void print_head(frame_t *frame, const scrape_t *now, const char *shown, d
   char text[SCRAPE_TEXT_MAX];
   double up_s = unix_time - now->figures[FIGURE_start_time];
   print(frame, "inferd %s", plain(now->version, text));
-  print(frame, "  %s", plain(now->model, text));
+  if (now->num_models > 0)
+    print(frame, "  %d models", now->num_models);
+  else
+    print(frame, "  %s", plain(now->model, text));
   print(frame, "  %s", plain(now->state, text));
   if (up_s >= 0 && up_s < 1e10) {
     long minutes = (long)(up_s / 60);
@@ -163,14 +166,55 @@ static void print_keys(frame_t *frame, const scrape_t *before, const scrape_t *n
   if (now->num_keys > KEYS_SHOWN) print(frame, "and %d more\n", now->num_keys - KEYS_SHOWN);
 }
 
+static const scrape_model_t *model_of(const scrape_t *scrape, const char *name) {
+  static const scrape_model_t none;
+  for (int i = 0; i < scrape->num_models; i++) {
+    if (strcmp(scrape->models[i].name, name) == 0) return &scrape->models[i];
+  }
+  return &none;
+}
+
+static void print_model(frame_t *frame, const scrape_model_t *old, const scrape_model_t *new,
+                        double seconds) {
+  char name[SCRAPE_TEXT_MAX], state[SCRAPE_TEXT_MAX];
+  print(frame, "%-*.*s%-9s", LABEL_COLUMNS, LABEL_COLUMNS - 1, plain(new->name, name),
+        plain(new->state, state));
+  print(frame, "%7.2f GiB", new->bytes / (1 << 30));
+  print_number(frame, new->running, 8, "");
+  print_number(frame, new->waiting, 8, "");
+  print_number(frame, growth(old->prompt_tokens, new->prompt_tokens) / seconds, 10, "");
+  print_number(frame, growth(old->generation_tokens, new->generation_tokens) / seconds, 10, "\n");
+}
+
+/* Of several models: a line for each, those in memory first. */
+static void print_models(frame_t *frame, const scrape_t *before, const scrape_t *now) {
+  double seconds = seconds_between(before, now);
+  int shown = 0;
+  print(frame, "%-*s%-9s%11s%8s%8s%10s%10s\n", LABEL_COLUMNS, "model", "state", "memory", "running",
+        "waiting", "prompt/s", "gen/s");
+  for (int in_memory = 1; in_memory >= 0; in_memory--) {
+    for (int i = 0; i < now->num_models; i++) {
+      const scrape_model_t *new = &now->models[i];
+      if ((new->bytes > 0) != (in_memory == 1) || shown == MODELS_SHOWN) continue;
+      print_model(frame, model_of(before, new->name), new, seconds);
+      shown++;
+    }
+  }
+  if (now->num_models > shown) print(frame, "and %d more\n", now->num_models - shown);
+}
+
 size_t top_frame(const scrape_t *before, const scrape_t *now, const char *shown, double unix_time,
                  char out[FRAME_BYTES_MAX]) {
   frame_t frame = {.text = out};
   out[0] = '\0';
   print_head(&frame, now, shown, unix_time);
-  print_load(&frame, now);
-  print_rates(&frame, before, now);
-  print_latencies(&frame, before, now);
+  if (now->num_models > 0) {
+    print_models(&frame, before, now);
+  } else {
+    print_load(&frame, now);
+    print_rates(&frame, before, now);
+    print_latencies(&frame, before, now);
+  }
   print_keys(&frame, before, now);
   return frame.used;
 }

@@ -7,6 +7,7 @@
 #include "engine/base/util.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,32 @@ static void add_key(scrape_t *out, const sample_t *sample) {
   if (strcmp(what, "refused_total") == 0) key->refused += sample->value;
 }
 
+static void add_model(scrape_t *out, const sample_t *sample) {
+  static const char prefix[] = "inferd_model_";
+  if (strncmp(sample->name, prefix, sizeof prefix - 1) != 0) return;
+  const char *what = sample->name + sizeof prefix - 1;
+  char name[SCRAPE_TEXT_MAX], word[SCRAPE_TEXT_MAX];
+  read_label(sample->labels, "model_name", name);
+  int i = 0;
+  while (i < out->num_models && strcmp(out->models[i].name, name) != 0) i++;
+  if (name[0] == '\0' || i == SCRAPE_MODELS_MAX) return;
+  scrape_model_t *model = &out->models[i];
+  if (i == out->num_models) {
+    *model = (scrape_model_t){.bytes = 0};
+    memcpy(model->name, name, sizeof name);
+    out->num_models++;
+  }
+  read_label(sample->labels, strcmp(what, "tokens_total") == 0 ? "kind" : "state", word);
+  if (strcmp(what, "state") == 0 && sample->value == 1)
+    snprintf(model->state, sizeof model->state, "%.15s", word);
+  if (strcmp(what, "memory_bytes") == 0) model->bytes = sample->value;
+  if (strcmp(what, "requests") == 0)
+    *(strcmp(word, "running") == 0 ? &model->running : &model->waiting) = sample->value;
+  if (strcmp(what, "tokens_total") == 0)
+    *(strcmp(word, "prompt") == 0 ? &model->prompt_tokens : &model->generation_tokens) =
+        sample->value;
+}
+
 static void add_text(scrape_t *out, const sample_t *sample) {
   if (strcmp(sample->name, "inferd_build_info") == 0) {
     read_label(sample->labels, "version", out->version);
@@ -163,6 +190,7 @@ bool scrape_read(const char *page, scrape_t *out) {
     if (!read_sample(line, &sample)) continue;
     add_text(out, &sample);
     add_key(out, &sample);
+    add_model(out, &sample);
     for (int names = 0; names < 2; names++) add_sample(&halves[names], names, &sample);
   }
   free(copy);
@@ -172,7 +200,7 @@ bool scrape_read(const char *page, scrape_t *out) {
   for (int i = 0; i < LATENCY_COUNT; i++) {
     out->latencies[i] = halves[halves[0].latencies[i].num_buckets == 0].latencies[i];
   }
-  return !isnan(out->figures[FIGURE_running]);
+  return !isnan(out->figures[FIGURE_running]) || out->num_models > 0;
 }
 
 /* ---- quantiles ---- */

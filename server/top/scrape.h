@@ -1,7 +1,7 @@
 /* scrape.h: the page of /metrics -> the few figures that `inferd top` shows.
  *
  * Pure functions, any thread. Names of inferd count where the page has them, else those of vLLM, so
- * any --metrics-names will do. Figures of several models are added up.
+ * any --metrics-names will do. Figures of several replicas are added up.
  */
 #ifndef INFERD_SERVER_TOP_SCRAPE_H
 #define INFERD_SERVER_TOP_SCRAPE_H
@@ -9,7 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SCRAPE_BUCKETS_MAX = 64, SCRAPE_KEYS_MAX = 64, SCRAPE_TEXT_MAX = 80 };
+enum {
+  SCRAPE_BUCKETS_MAX = 64,
+  SCRAPE_KEYS_MAX = 64,
+  SCRAPE_MODELS_MAX = 256,
+  SCRAPE_TEXT_MAX = 80
+};
 
 typedef enum scrape_figure {
   FIGURE_running,
@@ -39,12 +44,20 @@ typedef struct scrape_key {
   double requests, prompt_tokens, generation_tokens, refused;
 } scrape_key_t;
 
+/* One of several models behind one port. */
+typedef struct scrape_model {
+  char name[SCRAPE_TEXT_MAX], state[16];
+  double bytes, running, waiting, prompt_tokens, generation_tokens;
+} scrape_model_t;
+
 typedef struct scrape {
   uint64_t at_ns;               /* monotonic; the caller's */
   double figures[FIGURE_COUNT]; /* NaN: the page has no such metric */
   scrape_histogram_t latencies[LATENCY_COUNT];
   scrape_key_t keys[SCRAPE_KEYS_MAX]; /* the first ones of the page */
   int num_keys;
+  scrape_model_t models[SCRAPE_MODELS_MAX]; /* the first ones of the page of several models */
+  int num_models;
   char model[SCRAPE_TEXT_MAX], version[SCRAPE_TEXT_MAX], state[SCRAPE_TEXT_MAX]; /* or "" */
 } scrape_t;
 

@@ -229,6 +229,7 @@ def test_adapters_choose_their_model(start, zoo, tmp_path):
     assert server.get("/v1/models/base:one").json["parent"] == "base"
     assert server.get("/v1/models/base:two").status == 404
     assert ask(server, "base:two").status == 404 and "base" not in children(server)
+    wait_until(lambda: card(server, "base")["memory"]["host"] > 0, "the plan")
     shown = {name: server.post("/api/show", {"model": name}).json for name in ("base", "one")}
     assert shown["one"]["details"].pop("parent_model") == "base:latest"
     assert shown["base"]["details"].pop("parent_model") == "" and shown["one"] == shown["base"]
@@ -285,6 +286,9 @@ def test_commands_for_people(server, inferd):
     assert table[0].split() == ["NAME", "STATE", "HOST", "DEVICE", "RUN", "WAIT", "USED", "REASON"]
     states = {line.split()[0]: line.split()[1] for line in table[1:]}
     assert states["cat"] == "ready" and "cat-latest" not in states and len(states) == 5
+    lines = run(inferd, "top", "--once", "--interval", "100ms", "--port", server.port).stdout
+    assert re.search(r"^inferd \S+  5 models  ready, up 0 h", lines), lines
+    assert re.search(r"^cat  +ready  +\d\.\d\d GiB +0 +0 +0 +0$", lines, re.M), lines
     assert run(inferd, "unload", "cat", *flags).stdout == "cat is unloaded\n"
     for words, said in ((["load", "nope", *flags], "`nope` does not exist"),
                         (["load", "cat", "--port", server.port], "admin key"),
@@ -297,6 +301,13 @@ def test_commands_for_people(server, inferd):
 def test_metrics_of_all_and_of_one(server):
     assert server.metric("inferd_model_state", model_name="demo", state="ready") == 1
     assert server.metric("inferd_model_loads_total", model_name="demo") == 1
+    counted = {kind: server.metric("inferd_model_tokens_total", model_name="demo", kind=kind)
+               for kind in ("prompt", "generated")}
+    usage = ask(server, "demo", max_tokens=7, prompt="A new prompt.").json["usage"]
+    wait_until(lambda: server.metric("inferd_model_tokens_total", model_name="demo", kind="prompt")
+               == counted["prompt"] + usage["prompt_tokens"], "the tokens of the prompt")
+    wait_until(lambda: server.metric("inferd_model_tokens_total", model_name="demo",
+                                     kind="generated") == counted["generated"] + 7, "the others")
     assert server.metric("inferd_model_memory_bytes", model_name="demo") == \
         card(server, "demo")["memory"]["host"]
     page = server.get("/metrics?model=demo").body.decode()

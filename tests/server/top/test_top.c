@@ -156,3 +156,53 @@ Test(top, frame) {
                       "key                       requests      prompt/s   generated/s   refused\n"
                       "bob?[2J                          5            10             0         1\n");
 }
+
+#define OF(model, state) "{model_name=\"" model "\",state=\"" state "\"} "
+#define TOKENS(model, kind) "inferd_model_tokens_total{model_name=\"" model "\",kind=\"" kind "\"} "
+
+Test(top, a_line_for_each_of_several_models) {
+  static const char page[] =
+      "inferd_build_info{version=\"0.1.0\"} 1\nprocess_start_time_seconds 1000\n"
+      "inferd_engine_state{state=\"ready\"} 1\n"
+      "inferd_model_state" OF("idle", "unloaded") "1\ninferd_model_state" OF(
+          "idle",
+          "ready") "0\n"
+                   "inferd_model_state" OF(
+                       "b\x1b[2J",
+                       "ready") "1\n"
+                                "inferd_model_memory_bytes{model_name=\"idle\"} 0\n"
+                                "inferd_model_memory_bytes{model_name=\"b\x1b[2J\"} 1610612736\n"
+                                "inferd_model_requests" OF(
+                                    "b\x1b[2J", "waiting") "1\n"
+                                                           "inferd_model_requests" OF(
+                                                               "b\x1b[2J", "running") "2\n";
+  static const char late[] =
+      TOKENS("b\x1b[2J", "prompt") "30\n" TOKENS("b\x1b[2J", "generated") "11";
+  char both[2000], text[FRAME_BYTES_MAX];
+  snprintf(both, sizeof both, "%s%s", page, late);
+  scrape_t before = read_page(page), now = read_page(both);
+  now.at_ns = 2000000000;
+  top_frame(&before, &now, "localhost:8000", 1000, text);
+  EXPECT_STR_EQ(
+      text, "inferd 0.1.0  2 models  ready, up 0 h 00 min  localhost:8000\n"
+            "\n"
+            "model                   state         memory running waiting  prompt/s     gen/s\n"
+            "b?[2J                   ready       1.50 GiB       2       1        15       5.5\n"
+            "idle                    unloaded    0.00 GiB       0       0         0         0\n");
+}
+
+Test(top, more_models_than_there_is_room_for) {
+  static char page[400 * 80];
+  size_t used = 0;
+  for (int i = 0; i < 300; i++)
+    used += (size_t)snprintf(page + used, sizeof page - used,
+                             "inferd_model_memory_bytes{model_name=\"%d\"} %d\n", i, i % 2);
+  scrape_t scrape = read_page(page);
+  EXPECT_EQ(scrape.num_models, (int)SCRAPE_MODELS_MAX);
+  scrape_t before = scrape;
+  char text[FRAME_BYTES_MAX];
+  scrape.at_ns = 1000000000;
+  top_frame(&before, &scrape, "here", 0, text);
+  cr_expect(strstr(text, "\n63 ") != NULL && strstr(text, "\n64 ") == NULL, "%s", text);
+  cr_expect(strstr(text, "and 224 more\n") != NULL, "%s", text);
+}
