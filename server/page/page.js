@@ -567,12 +567,14 @@ function loadModels() {
 async function readModels() {
   try {
     const { data } = await (await ask('v1/models')).json();
-    $('model').replaceChildren(...data.map(({ id }) => el('option', { value: id }, id)));
+    const same = [...$('model').options].map(({ value }) => value).join('\n') === data.map(({ id }) => id).join('\n');
+    if (!same) $('model').replaceChildren(...data.map(({ id }) => el('option', { value: id }, id)));
     $('model').disabled = data.length < 2;
     if (!data.some(({ id }) => id === model)) model = data[0].id;
     $('model').value = model;
     document.title = `${model} · inferd`;
     context = data[0].max_model_len;
+    showModels(data);
     return true;
   } catch (fault) {
     if (fault.status === 401 && !keyRefused) {
@@ -583,9 +585,48 @@ async function readModels() {
   }
 }
 
+/* ---- several models ---- */
+
+/* A line for each; an alias or an adapter has none. What changes little keeps its node, and so the focus. */
+function showModels(cards) {
+  const rows = cards.filter(({ id, root, parent, state }) => state && id === root && !parent);
+  const body = $('models').querySelector('tbody');
+  several = rows.length > 0;
+  $('models').hidden = !several;
+  while (body.rows.length > rows.length) body.lastChild.remove();
+  for (const [at, { id, state, progress, reason, memory }] of rows.entries()) {
+    const row = body.rows[at] || body.appendChild(el('tr', {}, el('td'), el('td'), el('td'), el('td', {}, button('', loadOrUnload))));
+    const [name, shown, size, act] = row.cells;
+    const there = state === 'ready' || state === 'loading';
+    row.dataset.state = state;
+    name.textContent = id;
+    shown.textContent = state === 'loading' ? `loading ${Math.round(progress * 100)} %` : state;
+    shown.title = reason || '';
+    size.textContent = bytes(memory.host + memory.device);
+    act.firstChild.dataset.model = id;
+    act.firstChild.textContent = there ? 'Unload' : 'Load';
+    act.firstChild.setAttribute('aria-label', `${there ? 'Unload' : 'Load'} ${id}`);
+  }
+}
+
+async function loadOrUnload({ target }) {
+  const verb = target.textContent.toLowerCase();
+  target.disabled = true;
+  $('models-said').textContent = '';
+  try {
+    await ask(`v1/models/${verb}`, { method: 'POST', body: JSON.stringify({ model: target.dataset.model }), headers: { 'Content-Type': 'application/json' } });
+    await readModels();
+  } catch (fault) { // most often the key is not an admin key
+    $('models-said').textContent = fault.message;
+    if (fault.status === 401) askForKey(fault.message);
+  }
+  target.disabled = false;
+}
+
 /* ---- the state of the server ---- */
 
 let context = 0;
+let several = false; // models
 let polling = false;
 let known = false; // the models of this server
 let last = null; // {at, generated, prompt}
@@ -623,7 +664,7 @@ async function pollReady() {
   if (response.ok) {
     setState('ready', 'ready');
     notice('');
-    if (!known) known = (await loadModels()) || keyRefused; // a refused key is not sent again
+    if (!known || several) known = (await loadModels()) || keyRefused; // a refused key is not sent again
     return;
   }
   setState(status, status);
@@ -647,7 +688,10 @@ function readMetrics(text) {
     const name = found[1].replace(/^(inferd_requests_|vllm:num_requests_)/, '').replace(/^(inferd_|vllm:)/, '');
     const family = found[1].startsWith('vllm:') ? 'vllm' : 'inferd';
     sums[family] = sums[family] || {};
-    sums[family][name] = (sums[family][name] || 0) + Number(found[3]);
+    const of = /(?:state|kind)="(\w+)"/.exec(found[2] || '');
+    const whole = { running: 'running', waiting: 'waiting', prompt: 'prompt_tokens_total', generated: 'generation_tokens_total' };
+    const sum = /^model_(requests|tokens_total)$/.test(name) && of ? whole[of[1]] : name;
+    sums[family][sum] = (sums[family][sum] || 0) + Number(found[3]);
     if (name === 'cache_config_info' && found[2].includes('kv_cache_size_tokens')) labels = found[2];
     if (found[1] === 'process_resident_memory_bytes') sums.resident = Number(found[3]);
   }

@@ -9,7 +9,7 @@ import subprocess
 
 import seeing
 from conftest import ARGUMENTS, HTML, THOUGHT
-from harness import wait_until
+from harness import DEMO, wait_until
 
 # Keeps what the page copies; a headless browser has no clipboard of a user.
 CLIPBOARD = "navigator.clipboard.writeText = async (text) => { window.copied = text; };"
@@ -362,6 +362,52 @@ def test_what_was_used_is_a_table(start, tab, tmp_path):
                        "(row) => [...row.cells].map((cell) => cell.textContent))")
         assert [row[1] for row in rows] == names
         assert rows[-1][2:] == ["1", str(told[0]["input_tokens"]), "3"]
+
+
+def test_several_models_with_their_state(start, tab, tmp_path):
+    """A line for each, whose button acts for an admin key alone; an alias has none."""
+    file = tmp_path / "server.conf"
+    file.write_text(f"[model one]\nmodel = {DEMO}\naliases = first\npreload = true\n"
+                    f"[model two]\nmodel = {DEMO}\n")
+    server = start("--config", file, "--api-key", "plain", "--admin-key", "root", model=None,
+                   key="root")
+    wait_until(lambda: server.get("/v1/models/one").json["state"] == "ready", "the model")
+    rows = ("[...document.querySelectorAll('#models tbody tr')].map("
+            "(row) => row.innerText.trim().split(/\\s*\\t\\s*/))")
+    state = "document.querySelector('#models tbody tr:nth-child(2)').dataset.state"
+    act = "#models tbody tr:nth-child(2) button"
+    page = tab(server)
+    for key in ("plain", "root"):
+        page.wait("document.getElementById('key-dialog').open || "
+                  "document.querySelector('#models td') !== null")
+        if key == "root":
+            page.click("#key-open")
+        page.js("document.getElementById('key').value = ''")
+        page.type("#key", key)
+        page.press("Enter")
+        page.wait("document.querySelectorAll('#models tbody tr').length === 2")
+        page.wait("!document.getElementById('key-dialog').open")
+        if key == "plain":
+            page.click(act)
+            page.wait_text("#models-said", "admin")
+            assert page.js(state) == "unloaded"
+            page.js("document.getElementById('key-dialog').close()")
+    first, second = page.js(rows)
+    assert first[:2] == ["one", "ready"] and second[:2] == ["two", "unloaded"]
+    assert re.fullmatch(r"\d+(\.\d)? [MG]iB", first[2]) and first[3:] == ["Unload"]
+    assert page.js(f"document.querySelector('{act}').getAttribute('aria-label')") == "Load two"
+    page.click(act)
+    page.wait(f"{state} === 'ready'")
+    assert server.get("/v1/models/two").json["state"] == "ready"
+    assert page.js("document.getElementById('models-said').textContent") == ""
+    page.click(act)
+    page.wait(f"{state} === 'unloaded'")
+    page.js("document.getElementById('model').value = 'two'")
+    page.js("document.getElementById('model').dispatchEvent(new Event('change'))")
+    say(page, "2 plus 3?")
+    answered(page)
+    page.wait(f"{state} === 'ready'")
+    assert page.js("document.getElementById('model').value") == "two", "it stays chosen"
 
 
 def test_a_server_without_a_store_has_no_usage(demo, tab):
