@@ -420,12 +420,16 @@ static bool is_section_key(const char *key, const char *value, int *code, int nu
 /* Which options a model of several may have: those of the server are the parent's. */
 static bool may_differ(const option_t *option) {
   static const char *const groups[] = {"model", "device", "memory", "scheduler", "api"};
+  static const char *const others[] = {"limit_images", "max_logprobs", "journal", "journal_size"};
   const char *name = option->name;
   if (strncmp(name, "models", 6) == 0 || strcmp(name, "served_model_name") == 0) return false;
   for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
     if (strcmp(option->group, groups[i]) == 0) return true;
   }
-  return strcmp(name, "limit_images") == 0 || strcmp(name, "max_logprobs") == 0;
+  for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+    if (strcmp(name, others[i]) == 0) return true;
+  }
+  return false;
 }
 
 /* Reads a line of a section. The value is tried on a configuration of its own. */

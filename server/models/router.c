@@ -320,24 +320,27 @@ bool models_wanted(const config_t *config) {
 }
 
 int models_check(const config_t *config, inferd_error_t *error) {
+  static const char section[] = "set it in the section [model NAME] of each model that gets one";
+  static const char whole[] = "leave it out, or run the model that needs it as a server of its own";
   const struct {
     const char *option;
     bool given;
-  } rows[] = {{"store", config->store[0] != '\0'},
-              {"kv_events_endpoint", config->kv_events_endpoint[0] != '\0'},
-              {"prefix_cache_file", config->prefix_cache_file[0] != '\0'},
-              {"served_model_name", config->served_model_name.count > 0},
-              {"lora_modules", config->lora_modules.count > 0},
-              {"hand_over", config->hand_over[0] != '\0'},
-              {"take_over", config->take_over},
-              {"journal", config->journal[0] != '\0'},
-              {"otlp_endpoint", config->otlp_endpoint[0] != '\0'}};
+    const char *way;
+  } rows[] = {{"store", config->store[0] != '\0', whole},
+              {"kv_events_endpoint", config->kv_events_endpoint[0] != '\0', whole},
+              {"prefix_cache_file", config->prefix_cache_file[0] != '\0', section},
+              {"served_model_name", config->served_model_name.count > 0,
+               "a model is called as its section is, and `aliases` in it are further names"},
+              {"lora_modules", config->lora_modules.count > 0, section},
+              {"hand_over", config->hand_over[0] != '\0', whole},
+              {"take_over", config->take_over, whole},
+              {"journal", config->journal[0] != '\0', section},
+              {"otlp_endpoint", config->otlp_endpoint[0] != '\0', whole}};
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     if (!rows[i].given) continue;
     return error_set(error, ERR_CONFIGURATION, rows[i].option,
-                     "%s is of one model, and this server has several: set it in a section [model "
-                     "NAME] if it may stand there, or leave it out",
-                     rows[i].option);
+                     "%s is of one model, and this server has several: %s", rows[i].option,
+                     rows[i].way);
   }
   return 0;
 }

@@ -317,7 +317,7 @@ def test_the_reference_is_the_page(server):
                 if name.startswith(("inferd_store_", "inferd_background_", "inferd_batch",
                                     "inferd_journal_"))}
     of_models = {name for name in reference if name.startswith("inferd_model_")} - set(types)
-    assert len(of_models) == 6
+    assert len(of_models) == 7
     of_sight = {"inferd_images_total", "inferd_image_seconds_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}

@@ -620,11 +620,32 @@ def test_keys_have_their_limits_in_the_child(start, zoo, tmp_path):
     assert forged.status == 429, "only the parent says who a client is"
 
 
-def test_options_of_one_model_are_refused_by_name(inferd):
-    for flags, name in ((["--store", "/tmp/x.db"], "store"), (["--lora-modules", "a=/b"], "lora"),
-                        (["--served-model-name", "a"], "served_model_name")):
+def test_options_of_one_model_are_refused_with_the_way_to_do_it(inferd):
+    section, alone = "in the section [model NAME]", "a server of its own"
+    for flags, name, way in ((["--store", "/tmp/x.db"], "store", alone),
+                             (["--journal", "/tmp/x"], "journal", section),
+                             (["--prefix-cache-file", "/tmp/x"], "prefix_cache_file", section),
+                             (["--kv-events-endpoint", "tcp://127.0.0.1:1"], "kv_events", alone),
+                             (["--lora-modules", "a=/b"], "lora", section),
+                             (["--served-model-name", "a"], "served_model_name", "`aliases`")):
         answer = run(inferd, "serve", DEMO, DEMO, "--port", free_port(), *flags)
-        assert answer.returncode == 78 and name in answer.stdout, answer.stdout
+        assert answer.returncode == 78 and name in answer.stdout and way in answer.stdout, answer
+
+
+def test_a_journal_of_one_model_of_several(inferd, zoo, tmp_path):
+    """It has the requests of its model alone, and they are the same again."""
+    file, journal = tmp_path / "server.conf", tmp_path / "steps"
+    file.write_text(f"[model kept]\nmodel = {DEMO}\njournal = {journal}\njournal-size = 32MiB\n")
+    server = Server(inferd, None, "--models-dir", zoo, "--config", file)
+    for name in ("kept", "ant", "kept"):
+        assert ask(server, name, max_tokens=9, seed=5, ignore_eos=True).status == 200
+    assert server.stop() == 0, server.log()
+    again = run(inferd, "replay", journal, DEMO, cwd=ROOT)
+    assert again.returncode == 0, again.stdout
+    assert "replayed 2 answers, 18 tokens: 0 differ, 0 were left out" in again.stdout, again.stdout
+    file.write_text(f"[model kept]\nmodel = {DEMO}\nstore = {tmp_path}/store.db\n")
+    answer = run(inferd, "serve", "--config", file, "--port", free_port())
+    assert answer.returncode == 78 and "store is not set for one model" in answer.stdout
 
 
 def test_a_server_of_one_model_says_so(start):
