@@ -37,6 +37,7 @@ static bool is_passed_on(const config_t *config, enum config_option option) {
   static const char *const never[] = {"model",
                                       "models",
                                       "models_dir",
+                                      "models_from_cache",
                                       "models_memory",
                                       "models_wait",
                                       "models_idle",

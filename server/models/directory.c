@@ -1,4 +1,5 @@
-/* directory.c: the directory of --models-dir, read on a thread of its own.
+/* directory.c: the directory of --models-dir and the caches of Hugging Face, read on a thread of
+ * its own.
  *
  * directory_read: any thread. The looks: loop thread, but for run_look.
  */
@@ -6,7 +7,9 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/util.h"
+#include "engine/model/source/hub_cache.h"
 #include "engine/model/source/listing.h"
+#include "engine/model/source/locate.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,12 +57,12 @@ static void mix(directory_t *out, const char *text) {
 }
 
 /* Takes `sections`, which may be NULL, over. */
-static void append(directory_t *out, const char *path, config_t *sections) {
+static void append(directory_t *out, const char *path, config_t *sections, bool cached) {
   found_t *list = reallocarray(out->list, (size_t)out->count + 1, sizeof *list);
   char *copy = strdup(path);
   if (list != NULL) out->list = list;
   if (list != NULL && copy != NULL) {
-    list[out->count++] = (found_t){copy, sections};
+    list[out->count++] = (found_t){copy, sections, cached};
     mix(out, path);
     return;
   }
@@ -84,7 +87,7 @@ static void read_sections(const char *path, directory_t *out) {
       for (int l = 0; l < with->sections[i].lines.count; l++)
         mix(out, with->sections[i].lines.items[l]);
     }
-    append(out, path, with);
+    append(out, path, with, false);
   }
 }
 
@@ -97,7 +100,7 @@ static void read_entry(const char *directory, const char *name, directory_t *out
   if (is_file && ends_in(name, ".conf"))
     read_sections(path, out);
   else if ((is_file && gguf_is_model(name)) || (S_ISDIR(info.st_mode) && has_model(path)))
-    append(out, path, NULL);
+    append(out, path, NULL, false);
 }
 
 static int is_shown(const struct dirent *entry) {
@@ -108,21 +111,119 @@ static int by_name(const struct dirent **left, const struct dirent **right) {
   return strcmp((*left)->d_name, (*right)->d_name);
 }
 
-void directory_read(const char *path, directory_t *out) {
+/* ---- caches ---- */
+
+static void note(directory_t *out, const char *name, const inferd_error_t *why) {
+  char **notes = reallocarray(out->notes, (size_t)out->num_notes + 2, sizeof *notes), *text = NULL;
+  if (notes != NULL) out->notes = notes;
+  if (notes == NULL || asprintf(&text, "%s: %s", name, why->message) < 0) {
+    fail_memory(out);
+    return;
+  }
+  notes[out->num_notes++] = text;
+  notes[out->num_notes] = NULL;
+  mix(out, text);
+}
+
+static bool is_found(const directory_t *out, const char *name) {
+  for (int i = 0; i < out->count; i++) {
+    if (out->list[i].cached && strcmp(out->list[i].path, name) == 0) return true;
+  }
+  return false;
+}
+
+/* The quantisation of a GGUF file: the last word of its name before the number of a part. */
+static bool quant_of(const char *file, char out[64]) {
+  int length = gguf_stem_length(file), begin = length;
+  while (begin > 0 && strchr("-./", file[begin - 1]) == NULL) begin--;
+  return begin > 0 && snprintf(out, 64, "%.*s", length - begin, file + begin) < 64;
+}
+
+/* A repository of several GGUF files: each that its quantisation names alone. */
+static int read_quants(const char *folder, const char *id, directory_t *out) {
+  char parent[PATH_BYTES_MAX + 16], what[PATH_BYTES_MAX + 128], quant[64];
+  located_t *located = malloc(sizeof *located);
+  listing_t commits = {0};
+  int found = 0;
+  snprintf(parent, sizeof parent, "%s/snapshots", folder);
+  if (located == NULL || listing_read(parent, &commits, NULL) != 0) commits.count = 0;
+  for (int i = 0; i < commits.count; i++) {
+    const char *name = strrchr(commits.names[i], '/');
+    if (name == NULL || !gguf_is_model(commits.names[i]) || !quant_of(commits.names[i], quant))
+      continue;
+    snprintf(what, sizeof what, "%s:%s", folder, quant);
+    if (model_locate(what, located, NULL) != 0) continue;
+    snprintf(what, sizeof what, "%s:%s", id, quant);
+    found++;
+    if (!is_found(out, what)) append(out, what, NULL, true);
+  }
+  listing_free(&commits);
+  free(located);
+  return found;
+}
+
+static void read_cached(const char *cache, const char *name, directory_t *out) {
+  char folder[PATH_BYTES_MAX], id[HUB_ID_MAX + 1];
+  inferd_error_t error = {0};
+  int n = snprintf(folder, sizeof folder, "%s/%s", cache, name);
+  if (strncmp(name, "models--", 8) != 0 || n >= (int)sizeof folder) return;
+  if (!hub_id_of_path(folder, id) || is_found(out, id)) return;
+  located_t *located = malloc(sizeof *located); /* too large for the stack */
+  if (located == NULL)
+    fail_memory(out);
+  else if (model_locate(folder, located, &error) == 0)
+    append(out, id, NULL, true);
+  else if (read_quants(folder, id, out) == 0)
+    note(out, id, &error);
+  free(located);
+}
+
+/* ---- the whole ---- */
+
+static void read_folder(const char *path, void (*read)(const char *, const char *, directory_t *),
+                        bool must_be, directory_t *out) {
   struct dirent **entries = NULL;
-  *out = (directory_t){.hash = FNV_64_BASIS};
   int count = scandir(path, &entries, is_shown, by_name);
   inferd_error_t error = {0};
-  if (count < 0) {
+  if (count < 0 && (must_be || errno != ENOENT)) {
     error_system(&error, path, errno);
     fail(out, &error);
   }
   for (int i = 0; i < count; i++) {
-    read_entry(path, entries[i]->d_name, out);
+    read(path, entries[i]->d_name, out);
     free(entries[i]);
   }
   free(entries);
+}
+
+void directory_read(const places_t *places, directory_t *out) {
+  *out = (directory_t){.hash = FNV_64_BASIS};
+  if (places->dir != NULL) read_folder(places->dir, read_entry, true, out);
+  for (int i = 0; places->caches != NULL && places->caches[i] != NULL; i++)
+    read_folder(places->caches[i], read_cached, false, out);
   if (out->code != 0) mix(out, out->error.message);
+}
+
+bool places_of(const config_t *config, places_t *out) {
+  *out = (places_t){0};
+  hub_caches_t *caches = calloc(1, sizeof *caches);
+  bool good = caches != NULL;
+  if (good && config->models_from_cache) hub_caches(caches);
+  if (good) out->caches = calloc((size_t)caches->count + 1, sizeof *out->caches);
+  good = good && out->caches != NULL;
+  for (int i = 0; good && i < caches->count; i++)
+    good = (out->caches[i] = strdup(caches->paths[i])) != NULL;
+  if (good && config->models_dir[0] != '\0') good = (out->dir = strdup(config->models_dir)) != NULL;
+  free(caches);
+  if (!good) places_free(out);
+  return good;
+}
+
+void places_free(places_t *places) {
+  for (int i = 0; places->caches != NULL && places->caches[i] != NULL; i++) free(places->caches[i]);
+  free(places->caches);
+  free(places->dir);
+  *places = (places_t){0};
 }
 
 void directory_free(directory_t *directory) {
@@ -131,6 +232,8 @@ void directory_free(directory_t *directory) {
     if (directory->list[i].sections != NULL) config_free(directory->list[i].sections);
     free(directory->list[i].sections);
   }
+  for (int i = 0; i < directory->num_notes; i++) free(directory->notes[i]);
+  free(directory->notes);
   free(directory->list);
   *directory = (directory_t){0};
 }
@@ -142,18 +245,19 @@ struct disk_look {
   pthread_mutex_t lock; /* of the next two */
   bool left, read;      /* left: nobody wants it any more; read: `found` is there */
   directory_t found;
-  char path[];
+  places_t places;
 };
 
 static void look_free(disk_look_t *look) {
   directory_free(&look->found);
+  places_free(&look->places);
   pthread_mutex_destroy(&look->lock);
   free(look);
 }
 
 static void *run_look(void *argument) {
   disk_look_t *look = argument;
-  directory_read(look->path, &look->found);
+  directory_read(&look->places, &look->found);
   pthread_mutex_lock(&look->lock);
   bool left = look->left;
   look->read = true;
@@ -163,13 +267,16 @@ static void *run_look(void *argument) {
   return NULL;
 }
 
-disk_look_t *look_start(const char *path, uv_async_t *bell) {
-  size_t bytes = strlen(path) + 1;
-  disk_look_t *look = calloc(1, sizeof *look + bytes);
+disk_look_t *look_start(const config_t *config, uv_async_t *bell) {
+  if (config->models_dir[0] == '\0' && !config->models_from_cache) return NULL;
+  disk_look_t *look = calloc(1, sizeof *look);
   if (look == NULL) return NULL;
   pthread_t thread;
   look->bell = bell;
-  memcpy(look->path, path, bytes);
+  if (!places_of(config, &look->places)) {
+    free(look);
+    return NULL;
+  }
   pthread_mutex_init(&look->lock, NULL);
   if (pthread_create(&thread, NULL, run_look, look) != 0) {
     look_free(look);

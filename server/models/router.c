@@ -178,8 +178,7 @@ void models_planned(served_t *model) {
 /* ---- time ---- */
 
 static void look_at_directory(models_t *models) {
-  const char *path = models->server->config->models_dir;
-  if (path[0] != '\0' && models->look == NULL) models->look = look_start(path, &models->looked);
+  if (models->look == NULL) models->look = look_start(models->server->config, &models->looked);
 }
 
 /* A look has ended. */
@@ -316,7 +315,8 @@ bool models_ready(const server_t *server) {
 /* ---- the whole ---- */
 
 bool models_wanted(const config_t *config) {
-  return config->models.count > 0 || config->models_dir[0] != '\0' || config->num_sections > 0;
+  return config->models.count > 0 || config->models_dir[0] != '\0' || config->models_from_cache ||
+         config->num_sections > 0;
 }
 
 int models_check(const config_t *config, inferd_error_t *error) {
@@ -369,7 +369,13 @@ int models_new(server_t *server, inferd_error_t *error) {
   if (models->life == NULL || models->lobby == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
   int code = sockets_open(models, error);
-  if (config->models_dir[0] != '\0') directory_read(config->models_dir, &models->directory);
+  places_t places;
+  if (code == 0 && !places_of(config, &places))
+    code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
+  if (code == 0) {
+    directory_read(&places, &models->directory);
+    places_free(&places);
+  }
   if (code == 0) code = models_read(models, config, error);
   if (code != 0) return code;
   uv_timer_start(&models->tick, on_tick, 0, 0);

@@ -1,4 +1,5 @@
-/* table.c: which models there are: words of the command line, sections of files, a directory.
+/* table.c: which models there are: words of the command line, sections of files, a directory,
+ * the caches of Hugging Face.
  *
  * Loop thread. The table is made at start, after SIGHUP, and when something has changed in the
  * directory, which directory.c looks at. Nothing here reads a file, but for the first time. A model
@@ -270,9 +271,12 @@ static int list_directory(models_t *models, const config_t *config, inferd_error
   const directory_t *directory = &models->directory;
   int first = directory->code;
   if (first != 0) *error = directory->error;
+  for (int i = 0; i < directory->num_notes; i++)
+    log_line(LOG_WARN, "models", "not served from the cache: %s", directory->notes[i]);
   for (int i = 0; i < directory->count; i++) {
     const found_t *found = &directory->list[i];
     inferd_error_t own;
+    if (found->cached && models_find(models, found->path, strlen(found->path)) != NULL) continue;
     int code = found->sections != NULL ? list_sections(models, config, found->sections, &own)
                                        : list_word(models, config, found->path, false, &own);
     if (code == 0 || first != 0) continue;
@@ -298,7 +302,7 @@ int models_read(models_t *models, const config_t *config, inferd_error_t *error)
     if (code == 0) code = list_word(models, config, config->models.items[i], true, error);
   }
   if (code == 0) code = list_sections(models, config, config, error);
-  if (code == 0 && config->models_dir[0] != '\0') code = list_directory(models, config, error);
+  if (code == 0) code = list_directory(models, config, error);
   models->words_checked |= code == 0;
   for (served_t *model = models->first; model != NULL; model = model->next) {
     if (code != 0) model->listed |= model->was_listed; /* an error takes none away */

@@ -4,12 +4,17 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from huggingface_hub import snapshot_download
 
-from harness import DEMO, PATIENCE, ROOT
+from harness import DEMO, PATIENCE, ROOT, wait_until
 from hub import COMMIT, Hub
+
+sys.path.insert(0, str(ROOT / "scripts/vectors"))
+from gguf_demo import Type, write  # noqa: E402  pylint: disable=wrong-import-position
 
 NAME = "someone/Demo-26M"
 
@@ -114,3 +119,51 @@ def test_check_plans_from_headers(inferd, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 512}))
     done = run(inferd, "check", tmp_path)
     assert done.returncode == 65 and "shape" in done.stdout, done.stdout
+
+
+def test_all_that_the_cache_has(start, tmp_path, monkeypatch):
+    """huggingface_hub has laid it out: models, one in two quantisations, what is none, a data set."""
+    caches = tmp_path / "first", tmp_path / "second/hub"
+    monkeypatch.setenv("HF_HUB_CACHE", str(caches[0]))
+    monkeypatch.setenv("HF_HOME", str(caches[1].parent))
+    two, adapter, pipeline = (tmp_path / name for name in ("two", "adapter", "pipeline"))
+    for folder in (two, adapter, pipeline):
+        folder.mkdir()
+    for kind in ("Q8_0", "F16"):
+        write(Path(DEMO), two / f"demo-{kind}.gguf", getattr(Type, kind))
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
+    (pipeline / "model_index.json").write_text("{}")
+    hub = Hub({NAME: DEMO, "a/two-GGUF": two, "b/adapter": adapter, "c/pipeline": pipeline,
+               "d/later": DEMO})
+
+    def get(name, cache=caches[0]):
+        snapshot_download(name, cache_dir=cache, endpoint=hub.url, token=False)
+
+    try:
+        for name in (NAME, "a/two-GGUF", "b/adapter"):
+            get(name)
+        for name in (NAME, "c/pipeline"):
+            get(name, caches[1])
+        (caches[0] / "datasets--d--data/snapshots/1").mkdir(parents=True)
+        server = start(None, "--models-from-cache", "--max-model-len", 256)
+        names = ["a/two-GGUF:F16", "a/two-GGUF:Q8_0", NAME]
+        assert [card["id"] for card in server.get("/v1/models").json["data"]] == names
+        said = [line for line in server.log().splitlines() if "not served from the cache" in line]
+        assert len(said) == 2, said
+        assert "b/adapter: " in said[0] and "is a low-rank adapter" in said[0]
+        assert "c/pipeline: " in said[1] and "no config.json" in said[1]
+        body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+        for name in names:
+            answer = server.post("/v1/completions", {**body, "model": name})
+            assert answer.status == 200 and answer.json["model"] == name, answer
+        get("d/later")
+        wait_until(lambda: server.get("/v1/models/d/later").status == 200, "what is new in the cache")
+        shutil.rmtree(caches[0] / "models--a--two-GGUF")
+        wait_until(lambda: server.get(f"/v1/models/{names[0]}").status == 404, "what is gone")
+        assert server.stop() == 0
+        # A word means the same model, and has its own way to be loaded.
+        server = start(NAME, "--models-from-cache", "--max-model-len", 256)
+        assert [card["id"] for card in server.get("/v1/models").json["data"]] == [NAME, "d/later"]
+        wait_until(lambda: server.get(f"/v1/models/{NAME}").json["state"] == "ready", "the word")
+    finally:
+        hub.close()

@@ -181,7 +181,7 @@ def test_answers_are_those_of_one_model_to_the_bit(server, inferd):
 
 
 def test_lists_of_ollama_have_every_model_and_load_none(start, zoo, tmp_path):
-    """Programs ask for all names, then for what each can do; it is what one model says of itself."""
+    """Programs ask for all names, then for what each can do; as one model says of itself."""
     server = start(DEMO, "--models-dir", zoo, "--models-idle", "1h")
     wait_until(lambda: state(server, "demo") == "ready", "the demo model")
     wait_until(lambda: card(server, "dog")["memory"]["host"] > 0, "the plans")
