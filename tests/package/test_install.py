@@ -5,9 +5,11 @@
 Nothing is installed on this machine: everything goes below a folder of its own.
 """
 
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,45 @@ def test_the_socket_stands_where_the_configuration_listens(root):
     host, port = (re.search(rf"^{name} = (.*)$", conf, re.MULTILINE)[1]
                   for name in ("host", "port"))
     assert re.findall(r"^ListenStream=(.*)$", socket, re.MULTILINE) == [f"{host}:{port}"]
+
+
+def test_several_models_as_the_unit_runs_them(root, tmp_path):
+    """The line of models_dir as it stands there, and a file in the directory that was installed."""
+    conf, folder = tmp_path / "inferd.conf", root / "etc/inferd/models.d"
+    runtime = Path(tempfile.mkdtemp(dir="/tmp"))  # the path of a socket is short
+    text = (root / "etc/inferd/inferd.conf").read_text()
+    text = text.replace("# models_dir = /etc", f"models_dir = {root}/etc")
+    conf.write_text(text.replace("port = 8000", f"uds = {runtime}/inferd.sock")
+                    .replace("model = /usr", f"model = {root}/usr").replace("host =", "# host ="))
+    (folder / "more.conf").write_text(f"[model second]\nmodel = {root}/usr/share/inferd/models/demo\n")
+    unit = (root / "usr/lib/systemd/system/inferd.service").read_text()
+    with subprocess.Popen([root / "usr/bin/inferd", "serve", "--config", conf, "--port", "0"],
+                          env={"RUNTIME_DIRECTORY": str(runtime), "HOME": "/nonexistent"},
+                          stderr=subprocess.PIPE, text=True, umask=0o077) as server:
+        try:
+            ask = [root / "usr/bin/inferd"], ["--uds", runtime / "inferd.sock"]
+            for line in server.stderr:
+                if "several models behind" in line:
+                    break
+            loaded = subprocess.run([*ask[0], "load", "second", *ask[1]], text=True,
+                                    capture_output=True)
+            assert loaded.stdout == "second is ready\n", loaded
+            listed = subprocess.run([*ask[0], "ps", *ask[1]], text=True, capture_output=True)
+            assert re.findall(r"^(\w+) +ready", listed.stdout, re.MULTILINE) == ["demo", "second"]
+            sockets = [path for path in runtime.iterdir() if path.is_dir()]
+            assert len(sockets) == 1 and sockets[0].stat().st_mode & 0o777 == 0o700
+            assert {path.stat().st_mode & 0o077 for path in sockets[0].iterdir()} == {0}
+            children = [Path(f"/proc/{pid}/task") for pid in Path(
+                f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
+            threads = max(len(list(tasks.iterdir())) for tasks in children) - os.cpu_count()
+            most = int(re.search(r"^TasksMax=(\d+)$", unit, re.MULTILINE)[1])
+            assert most >= 16 * (threads + 256), "16 models on 256 processors"
+        finally:
+            server.terminate()
+            server.stderr.read()
+            assert server.wait() == 0
+            (folder / "more.conf").unlink()
+    runtime.rmdir()  # nothing is left in it
 
 
 def test_a_second_installation_keeps_the_configuration(request, tmp_path):
