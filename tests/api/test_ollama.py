@@ -377,24 +377,39 @@ def test_a_drain_ends_a_stream_with_an_error_line(inferd, slow_model):
 
 # ---- the document ----
 
-def test_the_first_five_minutes(inferd):
-    """The commands of docs/moving.md, as they stand there but for the port."""
+def run_block(inferd, number):
+    """Runs a block of commands of docs/moving.md as they stand there, but for the port and for the
+    place of `inferd`. Returns what each has printed."""
     section = (ROOT / "docs/moving.md").read_text().split("## From Ollama")[1]
-    block = re.search(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[1]
+    block = re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[number]
     serve, *commands = block.splitlines()
-    program, verb, model, *flags = serve.split()
+    program, verb, *flags = serve.split()
     assert (program, verb, flags[-2:]) == ("inferd", "serve", ["--port", "11434"])
-    assert len(commands) >= 5 and all(command.startswith("curl ") for command in commands)
-    server = Server(inferd, ROOT / model, *flags[:-2])
+    server = Server(inferd, None, *flags[:-2])
     outputs = []
     for command in commands:
+        assert command.startswith(("curl ", "inferd "))
         command = command.replace("127.0.0.1:11434", f"{server.host}:{server.port}")
+        command = re.sub(r"^inferd (.*)11434$", rf"{ROOT / inferd} \g<1>{server.port}", command)
         done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=True)
-        outputs.append([json.loads(line) for line in done.stdout.splitlines()])
-    tags, shown, parts, answer, running = outputs
-    assert tags[0]["models"][0]["name"] == "demo:latest"
-    assert "tools" in shown[0]["capabilities"]
-    assert "".join(part["response"] for part in parts)
-    assert answer[0]["message"]["content"] == "2 plus 3 is 5."
-    assert running[0]["models"][0]["size"] > 0
+        outputs.append(done.stdout.decode())
     assert server.stop() == 0, server.log()
+    return outputs
+
+
+def test_the_first_five_minutes(inferd):
+    tags, shown, parts, answer, running = map(str.splitlines, run_block(inferd, 0))
+    assert json.loads(tags[0])["models"][0]["name"] == "demo:latest"
+    assert "tools" in json.loads(shown[0])["capabilities"]
+    assert len(parts) > 1 and "".join(json.loads(part)["response"] for part in parts)
+    assert json.loads(answer[0])["message"]["content"] == "2 plus 3 is 5."
+    assert json.loads(running[0])["models"][0]["size"] > 0
+
+
+def test_the_first_five_minutes_with_several_models(inferd):
+    tags, before, answer, after, table = run_block(inferd, 1)
+    assert [model["name"] for model in json.loads(tags)["models"]] == ["demo:latest"]
+    assert json.loads(before)["models"] == []
+    assert json.loads(answer)["message"]["content"] == "2 plus 3 is 5."
+    assert [model["name"] for model in json.loads(after)["models"]] == ["demo:latest"]
+    assert re.search(r"^demo +ready ", table, re.MULTILINE)
