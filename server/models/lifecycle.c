@@ -11,10 +11,16 @@ const char *const life_state_names[] = {"unloaded", "loading", "ready", "drainin
 
 enum { FIRST_RATE = 500 * 1000 * 1000 }; /* bytes a second, until a load was seen */
 
+/* What happens looks at active models alone: those in memory, and those that somebody waits for or
+ * wants. Of the others there may be very many. */
 struct life {
   life_limits_t limits;
-  life_model_t **models;
-  int32_t count, capacity;
+  life_model_t **models, **active;
+  life_model_t **candidates, **victims, **chosen; /* of one look */
+  int32_t count, capacity, num_active, num_victims, num_added;
+  int64_t used[LIFE_PLACES];   /* by models in memory */
+  int64_t pinned[LIFE_PLACES]; /* by models that are pinned and have not failed */
+  uint64_t num_looks;
   double rate;     /* bytes a second of loads, a mean over the last ones */
   double serve_ns; /* that a request runs, the same */
   bool closed;     /* the last look at the candidates has closed a model */
@@ -42,8 +48,29 @@ static void add(int64_t sum[LIFE_PLACES], const int64_t bytes[LIFE_PLACES], int6
   for (int i = 0; i < LIFE_PLACES; i++) sum[i] += sign * bytes[i];
 }
 
+/* Counts the model in what is pinned, or no more. */
+static void count_pinned(life_t *life, const life_model_t *model, int64_t sign) {
+  bool counts = model->plan.pinned && model->state != LIFE_FAILED;
+  if (counts) add(life->pinned, model->plan.bytes, sign);
+}
+
+/* To be called when what makes a model active has changed. */
+static void touch(life_t *life, life_model_t *model) {
+  bool active = in_memory(model) || model->first != NULL || model->wish != LIFE_NO_WISH;
+  if (active == (model->place >= 0)) return;
+  if (active) {
+    model->place = life->num_active;
+    life->active[life->num_active++] = model;
+  } else {
+    life_model_t *last = life->active[--life->num_active];
+    life->active[model->place] = last;
+    last->place = model->place;
+    model->place = -1;
+  }
+}
+
 /* The one place that changes the state. */
-static void move(life_model_t *model, life_state_t to) {
+static void move(life_t *life, life_model_t *model, life_state_t to) {
 #define FROM(state) (1u << (state))
   static const unsigned allowed_from[] = {
       [LIFE_UNLOADED] = FROM(LIFE_DRAINING),
@@ -54,23 +81,21 @@ static void move(life_model_t *model, life_state_t to) {
   };
 #undef FROM
   CHECK((allowed_from[to] & (1u << model->state)) != 0);
+  int64_t was = in_memory(model);
+  count_pinned(life, model, -1);
   model->state = to;
+  count_pinned(life, model, 1);
+  add(life->used, model->plan.bytes, (int64_t)in_memory(model) - was);
+  touch(life, model);
 }
 
-/* By models in memory. */
-static void sum_used(const life_t *life, int64_t out[LIFE_PLACES]) {
-  memset(out, 0, LIFE_PLACES * sizeof *out);
-  for (int32_t i = 0; i < life->count; i++) {
-    if (in_memory(life->models[i])) add(out, life->models[i]->plan.bytes, 1);
-  }
-}
-
-static void unlink_request(life_request_t *request) {
+static void unlink_request(life_t *life, life_request_t *request) {
   life_model_t *model = request->model;
   *(request->previous != NULL ? &request->previous->next : &model->first) = request->next;
   *(request->next != NULL ? &request->next->previous : &model->last) = request->previous;
   request->next = request->previous = NULL;
   model->num_waiting--;
+  touch(life, model);
 }
 
 static void smooth(double *mean, double value) {
@@ -109,6 +134,10 @@ void life_free(life_t *life) {
     free(life->models[i]);
   }
   free(life->models);
+  free(life->active);
+  free(life->candidates);
+  free(life->victims);
+  free(life->chosen);
   free(life);
 }
 
@@ -117,17 +146,26 @@ void life_set_limit(life_t *life, int place, int64_t bytes) {
   life->limits.bytes[place] = bytes;
 }
 
-life_model_t *life_add(life_t *life, const life_plan_t *plan, void *owner, uint64_t now_ns) {
-  if (life->count == life->capacity) {
-    int32_t capacity = MAX(8, 2 * life->capacity);
-    life_model_t **models = reallocarray(life->models, (size_t)capacity, sizeof(life_model_t *));
-    if (models == NULL) return NULL;
-    life->models = models;
-    life->capacity = capacity;
+static bool grow(life_t *life) {
+  life_model_t ***const lists[] = {&life->models, &life->active, &life->candidates, &life->victims,
+                                   &life->chosen};
+  int32_t capacity = MAX(8, 2 * life->capacity);
+  if (life->count < life->capacity) return true;
+  for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+    life_model_t **list = reallocarray(*lists[i], (size_t)capacity, sizeof(life_model_t *));
+    if (list == NULL) return false;
+    *lists[i] = list;
   }
-  life_model_t *model = calloc(1, sizeof *model);
+  life->capacity = capacity;
+  return true;
+}
+
+life_model_t *life_add(life_t *life, const life_plan_t *plan, void *owner, uint64_t now_ns) {
+  life_model_t *model = grow(life) ? calloc(1, sizeof *model) : NULL;
   if (model == NULL) return NULL;
   model->owner = owner;
+  model->place = -1;
+  model->number = ++life->num_added;
   life->models[life->count++] = model;
   life_replan(life, model, plan, now_ns);
   return model;
@@ -136,6 +174,9 @@ life_model_t *life_add(life_t *life, const life_plan_t *plan, void *owner, uint6
 void life_remove(life_t *life, life_model_t *model) {
   CHECK(!in_memory(model));
   CHECK_EQ(model->num_waiting + model->num_running, 0);
+  model->wish = LIFE_NO_WISH;
+  touch(life, model);
+  count_pinned(life, model, -1);
   int32_t i = 0;
   while (life->models[i] != model) i++;
   life->models[i] = life->models[--life->count];
@@ -146,8 +187,10 @@ void life_replan(life_t *life, life_model_t *model, const life_plan_t *plan, uin
   int64_t bytes[LIFE_PLACES];
   memcpy(bytes, in_memory(model) ? model->plan.bytes : plan->bytes, sizeof bytes);
   bool was_pinned = model->plan.pinned;
+  count_pinned(life, model, -1);
   model->plan = *plan;
   memcpy(model->plan.bytes, bytes, sizeof bytes);
+  count_pinned(life, model, 1);
   if (plan->pinned && !was_pinned) life_wish(life, model, LIFE_MAKE_ROOM, now_ns);
 }
 
@@ -155,12 +198,12 @@ void life_replan(life_t *life, life_model_t *model, const life_plan_t *plan, uin
 
 void life_ask(life_t *life, life_model_t *model, life_request_t *request, uint64_t now_ns,
               uint64_t until_ns) {
-  (void)life;
   *request = (life_request_t){
       .model = model, .previous = model->last, .asked_ns = now_ns, .until_ns = until_ns};
   *(model->last != NULL ? &model->last->next : &model->first) = request;
   model->last = request;
   model->late_ns = model->num_waiting++ == 0 ? until_ns : MIN(model->late_ns, until_ns);
+  touch(life, model);
 }
 
 void life_leave(life_t *life, life_request_t *request, uint64_t now_ns) {
@@ -171,14 +214,14 @@ void life_leave(life_t *life, life_request_t *request, uint64_t now_ns) {
     model->used_ns = now_ns;
     smooth(&life->serve_ns, (double)(now_ns - request->asked_ns));
   } else {
-    unlink_request(request);
+    unlink_request(life, request);
   }
   *request = (life_request_t){0};
 }
 
 void life_loaded(life_t *life, life_model_t *model, uint64_t now_ns) {
   if (model->state != LIFE_LOADING) return;
-  move(model, LIFE_READY);
+  move(life, model, LIFE_READY);
   model->ready_ns = model->used_ns = now_ns;
   model->load_ns = MAX(now_ns - model->began_ns, 1);
   double seconds = (double)model->load_ns * 1e-9;
@@ -188,7 +231,7 @@ void life_loaded(life_t *life, life_model_t *model, uint64_t now_ns) {
 void life_gone(life_t *life, life_model_t *model, uint64_t now_ns) {
   const life_limits_t *limits = &life->limits;
   if (model->state == LIFE_DRAINING) {
-    move(model, LIFE_UNLOADED);
+    move(life, model, LIFE_UNLOADED);
     return;
   }
   CHECK(in_memory(model));
@@ -196,41 +239,43 @@ void life_gone(life_t *life, life_model_t *model, uint64_t now_ns) {
   if (was_ready && now_ns - model->ready_ns >= limits->steady_ns) model->failures = 0;
   model->failures++;
   model->crashed = was_ready && model->failures == 1;
-  move(model, LIFE_FAILED);
+  move(life, model, LIFE_FAILED);
   int doublings = MIN(model->failures - 1, 30);
   model->retry_ns = now_ns + MIN(limits->pause_ns << doublings, limits->pause_ns_max);
   if (model->plan.pinned) {
     life_wish(life, model, LIFE_IF_ROOM, now_ns); /* without an end of the pause */
     model->wish = LIFE_MAKE_ROOM;
+    touch(life, model);
   } else if (was_ready) {
     life_wish(life, model, LIFE_IF_ROOM, now_ns);
   }
 }
 
 void life_wish(life_t *life, life_model_t *model, life_wish_t wish, uint64_t now_ns) {
-  (void)life;
   if (model->state == LIFE_LOADING || model->state == LIFE_READY) return;
   if (model->wish == LIFE_NO_WISH) model->wished_ns = now_ns;
   model->wish = MAX(model->wish, wish);
+  touch(life, model);
   if (wish == LIFE_MAKE_ROOM && model->state == LIFE_FAILED) {
     model->retry_ns = MIN(model->retry_ns, now_ns);
   }
 }
 
 void life_close(life_t *life, life_model_t *model, uint64_t now_ns) {
-  (void)life, (void)now_ns;
+  (void)now_ns;
   model->wish = LIFE_NO_WISH;
+  touch(life, model);
   if (model->state != LIFE_READY && model->state != LIFE_LOADING) return;
-  move(model, LIFE_DRAINING);
+  move(life, model, LIFE_DRAINING);
   model->told = false;
 }
 
 /* ---- decisions about requests ---- */
 
-static void take_out(life_action_t *out, life_what_t what, life_request_t *request,
+static void take_out(life_t *life, life_action_t *out, life_what_t what, life_request_t *request,
                      life_why_t why) {
   *out = (life_action_t){what, request->model, request, why};
-  unlink_request(request);
+  unlink_request(life, request);
   if (what == LIFE_REFUSE) request->model = NULL;
 }
 
@@ -239,7 +284,7 @@ static bool in_pause(const life_model_t *model, uint64_t now_ns) {
 }
 
 /* Walks over what waits only when one of them may be late: every arrival leads here. */
-static bool next_late(life_model_t *model, uint64_t now_ns, life_action_t *out) {
+static bool next_late(life_t *life, life_model_t *model, uint64_t now_ns, life_action_t *out) {
   if (now_ns < model->late_ns) return false;
   uint64_t late_ns = UINT64_MAX;
   for (life_request_t *request = model->first; request != NULL; request = request->next) {
@@ -247,7 +292,7 @@ static bool next_late(life_model_t *model, uint64_t now_ns, life_action_t *out) 
       late_ns = MIN(late_ns, request->until_ns);
       continue;
     }
-    take_out(out, LIFE_REFUSE, request, LIFE_LATE);
+    take_out(life, out, LIFE_REFUSE, request, LIFE_LATE);
     return true;
   }
   model->late_ns = late_ns;
@@ -259,21 +304,21 @@ static bool next_of_requests(life_t *life, life_model_t *model, uint64_t now_ns,
   life_request_t *first = model->first;
   if (first == NULL) return false;
   if (model->state == LIFE_READY) {
-    take_out(out, LIFE_BEGIN, first, LIFE_LATE);
+    take_out(life, out, LIFE_BEGIN, first, LIFE_LATE);
     first->runs = true;
     model->num_running++;
     model->used_ns = now_ns;
     return true;
   }
   if (in_pause(model, now_ns) && !model->crashed) {
-    take_out(out, LIFE_REFUSE, first, LIFE_BROKEN);
+    take_out(life, out, LIFE_REFUSE, first, LIFE_BROKEN);
     return true;
   }
   if (!in_memory(model) && !life_fits(life, &model->plan, model)) {
-    take_out(out, LIFE_REFUSE, first, LIFE_TOO_LARGE);
+    take_out(life, out, LIFE_REFUSE, first, LIFE_TOO_LARGE);
     return true;
   }
-  return next_late(model, now_ns, out);
+  return next_late(life, model, now_ns, out);
 }
 
 /* ---- decisions about memory ---- */
@@ -303,29 +348,35 @@ static bool comes_before(const life_t *life, const life_model_t *left, const lif
   return since_ns(left) < since_ns(right);
 }
 
-/* The candidate that follows `after` in their order; NULL = none. */
-static life_model_t *next_candidate(const life_t *life, const life_model_t *after,
-                                    uint64_t now_ns) {
-  life_model_t *best = NULL;
-  bool passed = after == NULL; /* of equal ones the order is that of the table */
-  for (int32_t i = 0; i < life->count; i++) {
-    life_model_t *model = life->models[i];
-    if (model == after) passed = true;
-    if (model == after || !is_candidate(model, now_ns)) continue;
-    if (after != NULL) {
-      bool before = comes_before(life, model, after, now_ns);
-      bool behind = comes_before(life, after, model, now_ns);
-      if (before || (!behind && !passed)) continue;
-    }
-    if (best == NULL || comes_before(life, model, best, now_ns)) best = model;
+typedef struct moment {
+  const life_t *life;
+  uint64_t now_ns;
+} moment_t;
+
+static int compare_candidates(const void *left, const void *right, void *context) {
+  const life_model_t *a = *(life_model_t *const *)left, *b = *(life_model_t *const *)right;
+  const moment_t *moment = context;
+  if (comes_before(moment->life, a, b, moment->now_ns)) return -1;
+  if (comes_before(moment->life, b, a, moment->now_ns)) return 1;
+  return a->number < b->number ? -1 : 1;
+}
+
+/* Fills life->candidates in their order, and returns how many there are. */
+static int32_t find_candidates(life_t *life, uint64_t now_ns) {
+  moment_t moment = {life, now_ns};
+  int32_t count = 0;
+  for (int32_t i = 0; i < life->num_active; i++) {
+    if (is_candidate(life->active[i], now_ns)) life->candidates[count++] = life->active[i];
   }
-  return best;
+  life->num_looks += (uint64_t)life->num_active;
+  qsort_r(life->candidates, (size_t)count, sizeof(life_model_t *), compare_candidates, &moment);
+  return count;
 }
 
 /* Rules 4 and 5: whether the model may be closed for `target`. */
 static bool is_victim(const life_t *life, const life_model_t *model, const life_model_t *target,
                       bool busy_too, uint64_t now_ns) {
-  if (model->state != LIFE_READY || model->plan.pinned || model->num_waiting > 0) return false;
+  if (model->state != LIFE_READY) return false; /* closed in this look */
   if (busy_too) return true;
   return is_idle(model) && now_ns >= turn_end_ns(life, model) &&
          model->plan.priority <= target->plan.priority;
@@ -336,7 +387,8 @@ static bool goes_before(const life_model_t *left, const life_model_t *right) {
   if (is_idle(left) != is_idle(right)) return is_idle(left);
   if (left->plan.priority != right->plan.priority)
     return left->plan.priority < right->plan.priority;
-  return left->used_ns < right->used_ns;
+  if (left->used_ns != right->used_ns) return left->used_ns < right->used_ns;
+  return left->number < right->number;
 }
 
 static int compare_victims(const void *left, const void *right) {
@@ -345,35 +397,41 @@ static int compare_victims(const void *left, const void *right) {
   return goes_before(b, a) ? 1 : 0;
 }
 
+/* Fills life->victims with what may be closed at all, in the order in which it goes. */
+static void find_victims(life_t *life) {
+  life->num_victims = 0;
+  for (int32_t i = 0; i < life->num_active; i++) {
+    life_model_t *model = life->active[i];
+    bool may_go = model->state == LIFE_READY && !model->plan.pinned && model->num_waiting == 0;
+    if (may_go) life->victims[life->num_victims++] = model;
+  }
+  qsort(life->victims, (size_t)life->num_victims, sizeof(life_model_t *), compare_victims);
+}
+
 /* Closes models until `room`, which grows by what they hold, has place for the target. False, and
  * nothing is closed, if that is not possible. */
 static bool make_room(life_t *life, const life_model_t *target, bool busy_too,
                       int64_t room[LIFE_PLACES], uint64_t now_ns) {
-  life_model_t **victims = calloc((size_t)life->count, sizeof(life_model_t *));
   int64_t sum[LIFE_PLACES];
-  int32_t count = 0, num_used = 0;
-  if (victims == NULL) return false;
-  for (int32_t i = 0; i < life->count; i++) {
-    if (is_victim(life, life->models[i], target, busy_too, now_ns))
-      victims[count++] = life->models[i];
-  }
-  qsort(victims, (size_t)count, sizeof *victims, compare_victims);
+  int32_t num_used = 0;
   memcpy(sum, room, sizeof sum);
-  while (num_used < count && !holds(sum, target->plan.bytes)) {
-    add(sum, victims[num_used++]->plan.bytes, 1);
+  for (int32_t i = 0; i < life->num_victims && !holds(sum, target->plan.bytes); i++) {
+    life->num_looks++;
+    if (!is_victim(life, life->victims[i], target, busy_too, now_ns)) continue;
+    life->chosen[num_used++] = life->victims[i];
+    add(sum, life->victims[i]->plan.bytes, 1);
   }
-  bool enough = holds(sum, target->plan.bytes);
+  if (!holds(sum, target->plan.bytes)) return false;
   /* Those that go last are spared first, if it fits without them. */
-  for (int32_t i = num_used - 1; enough && i >= 0; i--) {
-    add(sum, victims[i]->plan.bytes, -1);
+  for (int32_t i = num_used - 1; i >= 0; i--) {
+    add(sum, life->chosen[i]->plan.bytes, -1);
     if (holds(sum, target->plan.bytes)) continue;
-    add(sum, victims[i]->plan.bytes, 1);
-    life_close(life, victims[i], now_ns);
+    add(sum, life->chosen[i]->plan.bytes, 1);
+    life_close(life, life->chosen[i], now_ns);
     life->closed = true;
   }
-  if (enough) memcpy(room, sum, sizeof sum);
-  free(victims);
-  return enough;
+  memcpy(room, sum, sizeof sum);
+  return true;
 }
 
 /* Decides for one candidate. `now`: free bytes; `soon`: with those of models that end already.
@@ -396,17 +454,19 @@ static bool place(life_t *life, const life_model_t *model, int64_t now[LIFE_PLAC
 }
 
 static bool look_at_candidates(life_t *life, uint64_t now_ns, life_action_t *out) {
-  int64_t now[LIFE_PLACES], soon[LIFE_PLACES], used[LIFE_PLACES];
-  sum_used(life, used);
-  for (int i = 0; i < LIFE_PLACES; i++) now[i] = soon[i] = life->limits.bytes[i] - used[i];
-  for (int32_t i = 0; i < life->count; i++) {
-    if (life->models[i]->state == LIFE_DRAINING) add(soon, life->models[i]->plan.bytes, 1);
+  int32_t count = find_candidates(life, now_ns);
+  int64_t now[LIFE_PLACES], soon[LIFE_PLACES];
+  if (count == 0) return false;
+  find_victims(life);
+  for (int i = 0; i < LIFE_PLACES; i++) now[i] = soon[i] = life->limits.bytes[i] - life->used[i];
+  for (int32_t i = 0; i < life->num_active; i++) {
+    if (life->active[i]->state == LIFE_DRAINING) add(soon, life->active[i]->plan.bytes, 1);
   }
-  life_model_t *model = NULL;
-  while ((model = next_candidate(life, model, now_ns)) != NULL) {
+  for (int32_t i = 0; i < count; i++) {
+    life_model_t *model = life->candidates[i];
     if (!life_fits(life, &model->plan, model)) continue;
     if (!place(life, model, now, soon, now_ns)) continue;
-    move(model, LIFE_LOADING);
+    move(life, model, LIFE_LOADING);
     model->began_ns = now_ns;
     model->wish = LIFE_NO_WISH;
     model->num_loads++;
@@ -431,8 +491,8 @@ static bool is_forgotten(const life_model_t *model, uint64_t now_ns) {
 }
 
 static bool next_unload(life_t *life, uint64_t now_ns, life_action_t *out) {
-  for (int32_t i = 0; i < life->count; i++) {
-    life_model_t *model = life->models[i];
+  for (int32_t i = 0; i < life->num_active; i++) {
+    life_model_t *model = life->active[i];
     if (is_forgotten(model, now_ns)) life_close(life, model, now_ns);
     if (model->state != LIFE_DRAINING || model->told || model->num_running > 0) continue;
     model->told = true;
@@ -443,8 +503,9 @@ static bool next_unload(life_t *life, uint64_t now_ns, life_action_t *out) {
 }
 
 bool life_next(life_t *life, uint64_t now_ns, life_action_t *out) {
-  for (int32_t i = 0; i < life->count; i++) {
-    if (next_of_requests(life, life->models[i], now_ns, out)) return true;
+  for (int32_t i = 0; i < life->num_active; i++) {
+    life->num_looks++;
+    if (next_of_requests(life, life->active[i], now_ns, out)) return true;
   }
   if (next_load(life, now_ns, out)) return true;
   return next_unload(life, now_ns, out); /* also of what next_load has closed */
@@ -454,8 +515,8 @@ bool life_next(life_t *life, uint64_t now_ns, life_action_t *out) {
 
 uint64_t life_due_ns(const life_t *life, uint64_t now_ns) {
   uint64_t due = UINT64_MAX;
-  for (int32_t i = 0; i < life->count; i++) {
-    const life_model_t *model = life->models[i];
+  for (int32_t i = 0; i < life->num_active; i++) {
+    const life_model_t *model = life->active[i];
     uint64_t times[5] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     if (model->state == LIFE_FAILED && (model->first != NULL || model->wish != LIFE_NO_WISH))
       times[0] = model->retry_ns;
@@ -482,10 +543,10 @@ uint64_t life_forecast_ns(const life_t *life, const life_model_t *model, uint64_
   }
   if (in_pause(model, now_ns)) own_ns += model->retry_ns - now_ns;
   int64_t used[LIFE_PLACES];
-  sum_used(life, used);
+  memcpy(used, life->used, sizeof used);
   add(used, model->plan.bytes, 1);
-  for (int32_t i = 0; i < life->count; i++) {
-    const life_model_t *other = life->models[i];
+  for (int32_t i = 0; i < life->num_active; i++) {
+    const life_model_t *other = life->active[i];
     if (other == model || other->first == NULL || in_memory(other)) continue;
     if (model->first != NULL && !comes_before(life, other, model, now_ns)) continue;
     own_ns += load_forecast_ns(life, other);
@@ -500,10 +561,12 @@ uint64_t life_forecast_ns(const life_t *life, const life_model_t *model, uint64_
 bool life_fits(const life_t *life, const life_plan_t *plan, const life_model_t *itself) {
   int64_t room[LIFE_PLACES];
   memcpy(room, life->limits.bytes, sizeof room);
-  for (int32_t i = 0; i < life->count; i++) {
-    const life_model_t *other = life->models[i];
-    if (other != itself && other->plan.pinned && other->state != LIFE_FAILED)
-      add(room, other->plan.bytes, -1);
-  }
+  add(room, life->pinned, -1);
+  bool counted = itself != NULL && itself->plan.pinned && itself->state != LIFE_FAILED;
+  if (counted) add(room, itself->plan.bytes, 1);
   return holds(room, plan->bytes);
+}
+
+uint64_t life_looks(const life_t *life) {
+  return life->num_looks;
 }

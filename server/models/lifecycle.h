@@ -93,6 +93,8 @@ struct life_model {
   uint64_t retry_ns;  /* FAILED */
   uint64_t load_ns;   /* how long the last load took; 0 = not known */
   uint64_t num_loads; /* begun */
+  int32_t place;      /* in the list of active models; -1 = not there */
+  int32_t number;     /* in the order of life_add; of equal ones the first goes first */
 };
 
 typedef enum life_what {
@@ -151,5 +153,7 @@ uint64_t life_due_ns(const life_t *life, uint64_t now_ns); /* UINT64_MAX = never
 uint64_t life_forecast_ns(const life_t *life, const life_model_t *model, uint64_t now_ns);
 /* Whether the plan fits beside what is pinned, when all else is gone. */
 bool life_fits(const life_t *life, const life_plan_t *plan, const life_model_t *itself);
+/* How often life_next has looked at a model in one of its lists, for tests. */
+uint64_t life_looks(const life_t *life);
 
 #endif

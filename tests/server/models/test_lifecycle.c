@@ -210,6 +210,36 @@ Test(lifecycle, priority_comes_first_and_age_before_it) {
   life_free(life);
 }
 
+/* A directory may have a thousand models. Those that nobody asks for cost an event nothing, and
+ * where all are asked for at once each event looks at each of them a few times. */
+Test(lifecycle, an_event_looks_at_active_models_alone) {
+  enum { MANY = 1000 };
+  static life_request_t requests[MANY];
+  life_model_t *models[MANY];
+  life_t *life = life_new(&usual);
+  life_plan_t plan = plan_of(100);
+  life_action_t action;
+  for (int i = 0; i < MANY; i++) models[i] = life_add(life, &plan, NULL, 0);
+  for (int i = 0; i < 3; i++) load(life, models[i], 0, MS);
+  uint64_t before = life_looks(life);
+  for (int i = 0; i < 100; i++) {
+    life_ask(life, models[0], &requests[0], MS, NEVER);
+    expect_next(life, MS, LIFE_BEGIN, models[0]);
+    expect_nothing(life, MS);
+    life_leave(life, &requests[0], MS);
+    expect_nothing(life, MS);
+  }
+  EXPECT_LE(life_looks(life) - before, 100u * 3 * 3 * 3);
+  for (int i = 0; i < MANY; i++) {
+    life_ask(life, models[i], &requests[i], 2 * MS, NEVER);
+    before = life_looks(life);
+    while (life_next(life, 2 * MS, &action)) continue;
+    EXPECT_LE_FOR(life_looks(life) - before, 8u * MANY, "request %d", i);
+  }
+  for (int i = 0; i < MANY; i++) life_leave(life, &requests[i], 3 * MS);
+  life_free(life);
+}
+
 /* ---- the world ---- */
 
 typedef enum part { NOTHING, WAITS, RUNS } part_t;
