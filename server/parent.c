@@ -12,6 +12,7 @@
 #include "engine/base/util.h"
 #include "server/http/auth.h"
 #include "server/http/listen.h"
+#include "server/keys/shared_rates.h"
 #include "server/ledger/ledger.h"
 #include "server/models/models.h"
 #include "server/observe/crash.h"
@@ -205,6 +206,7 @@ static int set_up(parent_t *parent, inferd_error_t *error) {
   server_t *server = &parent->server;
   config_t *config = server->config;
   int code = models_check(config, error);
+  if (code == 0) code = shared_rates_make(error);
   if (code == 0) code = auth_new(config, &server->auth, error);
   if (code != 0) return code;
   server->ledger = ledger_new((size_t)config->max_request_memory);

@@ -19,6 +19,7 @@
 #include "server/completion/lora_table.h"
 #include "server/http/auth.h"
 #include "server/http/listen.h"
+#include "server/keys/shared_rates.h"
 #include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
 #include "server/media/media.h"
@@ -818,6 +819,7 @@ static int serve(config_t *config, int argc, char *const *argv, struct comm *com
   inferd_error_t error = {0};
   serve_begin_process();
   int code = start_pictures(&daemon.server, config, &error);
+  if (code == 0 && joined) code = shared_rates_join(SHARED_RATES_FD, &error);
   crash_install();
   daemon.server.config = config;
   daemon.server.behind = joined;

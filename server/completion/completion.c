@@ -89,7 +89,7 @@ static int submit(completion_t *completion, request_t *const *requests, inferd_e
   }
   if (code == 0) code = engine_submit(server->engine, requests, completion->num_inputs, error);
   if (code != 0) return code;
-  api_key_take_tokens(key, tokens);
+  api_key_take_tokens(key, tokens, completion->queued_ns);
   completion->tally = tally_row(server->tally, key, completion_model_name(completion));
   tally_reserve(completion->tally, tokens);
   tally_add(completion->tally, now_s, 1, 0, 0, 0);

@@ -157,7 +157,7 @@ static void on_token(completions_t *live, choice_t *choice, const event_t *event
     completion->dialect->chunk(choice, false);
   }
   choice->num_tokens++;
-  api_key_take_tokens(completion->key, 1);
+  api_key_take_tokens(completion->key, 1, choice->last_token_ns);
   if (completion->exchange == NULL) return;
   choice->num_reasoning_tokens += chat_is_reasoning(choice);
   if (choice->num_tokens == 1) {
@@ -294,7 +294,8 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
 /* What a request that never began has not used goes back to the rate of its key. */
 static void count_usage(input_t *input, const event_t *event) {
   if (event->first_scheduled_ns == 0) {
-    api_key_take_tokens(input->completion->key, -(int64_t)input->request.num_prompt_tokens);
+    api_key_take_tokens(input->completion->key, -(int64_t)input->request.num_prompt_tokens,
+                        clock_now_ns());
     tally_reserve(input->completion->tally, -(int64_t)input->request.num_prompt_tokens);
   } else {
     count_prompt(input, event);

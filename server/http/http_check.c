@@ -167,8 +167,9 @@ static int check_admin(const http_exchange_t *exchange, auth_role_t role, bool g
                    "This route needs an admin key (--admin-key), not an API key.");
 }
 
-/* "SOURCE DIGEST" in hexadecimal, which the parent of this process has written; without a key the
- * digest is "-". Only the parent reaches the socket. Without the header it asks for itself. */
+/* "SOURCE DIGEST" in hexadecimal and the place of the key's rates, which the parent of this process
+ * has written; without a key only "SOURCE -". Only the parent reaches the socket. Without the
+ * header it asks for itself. */
 static void take_client(http_exchange_t *exchange) {
   const char *text = exchange_request_header(&exchange->public, "x-inferd-client");
   const char *id = exchange_request_header(&exchange->public, "x-inferd-request");
@@ -188,6 +189,7 @@ static void take_client(http_exchange_t *exchange) {
   api_key_t *key = auth_find(exchange->http->server->auth, digest);
   exchange->public.key = api_key_use(key);
   exchange->public.tenant = key != NULL ? key->tenant : 0;
+  if (key != NULL) api_key_share(key, atoi(end + 1 + 2 * KEY_DIGEST_BYTES));
 }
 
 static int check_key(http_exchange_t *exchange, const route_t *route, inferd_error_t *error) {

@@ -19,17 +19,18 @@ static void add(struct MHD_Response *response, const char *name, const char *val
 
 /* One bound of a key in the three headers of OpenAI: the bound, what is left, and when all of it
  * will be there again, such as "120ms", "8.5s" or "6m0s". */
-static void add_rate(struct MHD_Response *response, rate_t *rate, const char *what) {
+static void add_rate(struct MHD_Response *response, const rate_t *rate, const char *what) {
   uint64_t now_ns = clock_now_ns();
+  int64_t per_minute = atomic_load(&rate->per_minute);
   char name[48], value[48];
-  if (rate->per_minute == 0) return;
+  if (per_minute == 0) return;
   snprintf(name, sizeof name, "x-ratelimit-limit-%s", what);
-  snprintf(value, sizeof value, "%lld", (long long)rate->per_minute);
+  snprintf(value, sizeof value, "%lld", (long long)per_minute);
   add(response, name, value);
   snprintf(name, sizeof name, "x-ratelimit-remaining-%s", what);
   snprintf(value, sizeof value, "%lld", (long long)rate_left(rate, now_ns));
   add(response, name, value);
-  double wait_s = rate_wait_s(rate, rate->per_minute, now_ns);
+  double wait_s = rate_wait_s(rate, per_minute, now_ns);
   if (wait_s < 1) {
     snprintf(value, sizeof value, "%.0fms", ceil(wait_s * 1000));
   } else if (wait_s < 60) {
@@ -56,8 +57,8 @@ static void add_common(http_exchange_t *exchange, struct MHD_Response *response)
     add(response, "openai-version", "2020-10-01");
   }
   if (public->shows_rates && public->key != NULL) {
-    add_rate(response, &public->key->requests, "requests");
-    add_rate(response, &public->key->tokens, "tokens");
+    add_rate(response, &public->key->rates->requests, "requests");
+    add_rate(response, &public->key->rates->tokens, "tokens");
   }
   if (exchange->origin != NULL) {
     add(response, "Access-Control-Allow-Origin", exchange->origin);

@@ -22,7 +22,15 @@ api_key_t *api_key_new(const uint8_t digest[KEY_DIGEST_BYTES], bool admin) {
   key->admin = admin;
   key->num_users = 1;
   key->usage = -1;
+  key->rates = &key->own;
+  key->place = shared_rates_take();
+  api_key_share(key, key->place);
   return key;
+}
+
+void api_key_share(api_key_t *key, int place) {
+  key_rates_t *shared = shared_rates_at(place);
+  key->rates = shared != NULL ? shared : &key->own;
 }
 
 void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits, uint64_t now_ns) {
@@ -33,42 +41,36 @@ void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits, 
   key->quota.max_tokens_waiting = limits->max_tokens_waiting;
   atomic_store(&key->quota.weight, limits->weight);
   atomic_store(&key->quota.max_running, limits->max_running);
-  rate_set(&key->requests, limits->requests_per_minute, now_ns);
-  rate_set(&key->tokens, limits->tokens_per_minute, now_ns);
+  /* The bounds of a place are those of the process that has taken it. */
+  key_rates_t *rates = key->place >= 0 ? key->rates : &key->own;
+  rate_set(&rates->requests, limits->requests_per_minute, now_ns);
+  rate_set(&rates->tokens, limits->tokens_per_minute, now_ns);
 }
 
-static int limited(const char *name, rate_t *rate, int64_t amount, uint64_t now_ns, int *wait_s,
-                   inferd_error_t *error) {
+static int limited(const char *name, const rate_t *rate, int64_t amount, uint64_t now_ns,
+                   int *wait_s, inferd_error_t *error) {
   double wait = rate_wait_s(rate, amount, now_ns);
   *wait_s = wait < 1 ? 1 : (int)ceil(wait - 1e-6);
   return error_set(error, ERR_RATE_LIMITED, NULL,
                    "This API key has used up its limit of %s=%lld; try again in %d s.", name,
-                   (long long)rate->per_minute, *wait_s);
+                   (long long)atomic_load(&rate->per_minute), *wait_s);
 }
 
 int api_key_take_request(api_key_t *key, uint64_t now_ns, int *wait_s, inferd_error_t *error) {
-  rate_t *rate = &key->requests;
-  if (!rate_allows(rate, 1, now_ns)) {
-    return limited("requests_per_minute", rate, 1, now_ns, wait_s, error);
-  }
-  rate_take(rate, 1);
-  return 0;
+  rate_t *rate = &key->rates->requests;
+  if (rate_try(rate, 1, now_ns)) return 0;
+  return limited("requests_per_minute", rate, 1, now_ns, wait_s, error);
 }
 
 int api_key_check_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns, int *wait_s,
                          inferd_error_t *error) {
-  rate_t *rate = &key->tokens;
+  const rate_t *rate = &key->rates->tokens;
   if (rate_allows(rate, tokens, now_ns)) return 0;
   return limited("tokens_per_minute", rate, tokens, now_ns, wait_s, error);
 }
 
-void api_key_take_tokens(api_key_t *key, int64_t tokens) {
-  if (key == NULL) return;
-  if (tokens >= 0) {
-    rate_take(&key->tokens, tokens);
-  } else {
-    rate_give(&key->tokens, -tokens);
-  }
+void api_key_take_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns) {
+  if (key != NULL) rate_take(&key->rates->tokens, tokens, now_ns);
 }
 
 api_key_t *api_key_use(api_key_t *key) {
@@ -81,5 +83,6 @@ void api_key_release(api_key_t *key) {
   CHECK_GT(key->num_users, 0);
   if (--key->num_users > 0) return;
   CHECK_EQ(atomic_load(&key->quota.waiting), 0);
+  shared_rates_give(key->place);
   free(key);
 }

@@ -8,7 +8,7 @@
 #define INFERD_SERVER_KEYS_API_KEY_H
 
 #include "engine/quota.h"
-#include "server/keys/rate.h"
+#include "server/keys/shared_rates.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,14 +37,17 @@ typedef struct api_key {
   char label[KEY_LABEL_BYTES];      /* "" = none */
   bool admin;
   key_limits_t limits;
-  quota_t quota; /* lent to the engine with each request */
-  rate_t requests, tokens;
+  quota_t quota;           /* lent to the engine with each request */
+  key_rates_t own, *rates; /* rates: what counts: its own, or those of its place */
+  int place;               /* that this process has taken in shared_rates.h; -1 = none */
   int usage;         /* place of its label in the metrics; -1 = not known yet (server/observe) */
   int32_t num_users; /* the table of keys, and requests */
 } api_key_t;
 
 /* Returns a key with one user and without limits; NULL if memory is short. */
 api_key_t *api_key_new(const uint8_t digest[KEY_DIGEST_BYTES], bool admin);
+/* What the key uses counts at a place of the parent from now on; -1 = here. */
+void api_key_share(api_key_t *key, int place);
 /* Sets label and limits; requests that wait already stay. */
 void api_key_set(api_key_t *key, const char *label, const key_limits_t *limits, uint64_t now_ns);
 api_key_t *api_key_use(api_key_t *key); /* one more user; NULL is allowed */
@@ -58,6 +61,6 @@ int api_key_check_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns, int *w
                          inferd_error_t *error);
 /* Counts tokens of a prompt, or generated ones; a negative number gives some back. NULL is allowed.
  */
-void api_key_take_tokens(api_key_t *key, int64_t tokens);
+void api_key_take_tokens(api_key_t *key, int64_t tokens, uint64_t now_ns);
 
 #endif

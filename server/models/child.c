@@ -13,6 +13,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
 #include "engine/base/util.h"
+#include "server/keys/shared_rates.h"
 #include "server/observe/log.h"
 
 #include <errno.h>
@@ -274,16 +275,16 @@ static int open_notify(served_t *model) {
   return 0;
 }
 
-static uv_stdio_container_t inherited[3] = {{.flags = UV_IGNORE},
-                                            {.flags = UV_INHERIT_FD, .data.fd = STDOUT_FILENO},
-                                            {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO}};
-
 static int spawn(served_t *model) {
+  uv_stdio_container_t inherited[] = {{.flags = UV_IGNORE},
+                                      {.flags = UV_INHERIT_FD, .data.fd = STDOUT_FILENO},
+                                      {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+                                      {.flags = UV_INHERIT_FD, .data.fd = shared_rates_fd()}};
   words_t env = {0};
   char self[] = "/proc/self/exe", serve[] = "serve";
   char *arguments[] = {self, serve, model->wish.what, NULL};
   uv_process_options_t options = {
-      .exit_cb = on_ended, .file = self, .args = arguments, .stdio_count = 3, .stdio = inherited};
+      .exit_cb = on_ended, .file = self, .args = arguments, .stdio_count = 4, .stdio = inherited};
   int code = env_of_server(&env, model) ? 0 : UV_ENOMEM;
   options.env = env.list;
   model->child.process.data = model;

@@ -381,8 +381,8 @@ static bool print_head(passage_t *passage, buffer_t *out) {
     buffer_char(out, hex_digit(key->digest[i] >> 4));
     buffer_char(out, hex_digit(key->digest[i]));
   }
-  if (key == NULL) buffer_char(out, '-');
-  buffer_text(out, "\r\n");
+  snprintf(text, sizeof text, " %d\r\n", key != NULL ? key->place : -1);
+  buffer_text(out, key != NULL ? text : "-\r\n");
   for (size_t i = 0; i < ARRAY_LEN(request_headers); i++) {
     const char *value = exchange_request_header(exchange, request_headers[i]);
     if (value == NULL) continue;

@@ -601,15 +601,27 @@ def test_a_slow_client_slows_its_own_stream_alone(start, zoo):
                    context=server.log)
 
 
-def test_keys_have_their_limits_in_the_child(start, zoo, tmp_path):
+def test_a_key_has_its_limits_over_all_models(start, zoo, tmp_path):
+    """Its requests and tokens of a minute are those of all models together."""
     keys = tmp_path / "keys"
-    keys.write_text("one alice requests_per_minute=3\ntwo bob\n")
+    lines = "one alice requests_per_minute=3\ntwo bob\nthree carol tokens_per_minute=100"
+    keys.write_text(lines)
     keys.chmod(0o600)
-    server = start(DEMO, "--models-dir", zoo, "--api-key-file", keys, key="one")
-    answers = [ask(server, "demo") for _ in range(4)]
-    assert [answer.status for answer in answers] == [200, 200, 200, 429]
+    server = start(DEMO, "--models-dir", zoo, "--api-key-file", keys, key="two")
+    assert {ask(server, model).status for model in ("demo", "ant", "bee", "cat")} == {200}
+    server.key = "one"
+    answers = [ask(server, model) for model in ("demo", "ant", "bee", "ant", "cat")]
+    assert [answer.status for answer in answers] == [200, 200, 200, 429, 429]
     assert answers[3].error["code"] == "rate_limit_exceeded"
-    assert answers[3].headers["retry-after"] and answers[0].headers["x-ratelimit-limit-requests"]
+    assert answers[3].headers["retry-after"]
+    assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == list("21000")
+    server.key = "three"
+    many = {"max_tokens": 300, "ignore_eos": True, "prompt": [5]}
+    statuses = [ask(server, model, **many).status for model in ("ant", "bee", "demo")]
+    assert statuses == [200, 429, 429]
+    keys.write_text(lines + "000")
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: ask(server, "bee", **many).status == 200, "the new bound")
     server.key = "two"
     assert ask(server, "demo").status == 200
     page = server.get("/metrics?model=demo").body.decode()

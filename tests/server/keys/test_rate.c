@@ -16,7 +16,7 @@ Test(rate, a_minute_and_no_more) {
   rate_set(&rate, 60, now);
   for (int i = 0; i < 60; i++) {
     cr_assert(rate_allows(&rate, 1, now));
-    rate_take(&rate, 1);
+    rate_take(&rate, 1, now);
   }
   cr_expect_not(rate_allows(&rate, 1, now));
   EXPECT_EQ(rate_left(&rate, now), 0);
@@ -33,18 +33,18 @@ Test(rate, what_comes_later_is_a_debt) {
   uint64_t now = 0;
   rate_set(&rate, 100, now);
   cr_expect(rate_allows(&rate, 250, now), "more than a minute's when the bucket is full");
-  rate_take(&rate, 250);
+  rate_take(&rate, 250, now);
   cr_expect_not(rate_allows(&rate, 1, now + 89 * SECONDS));
   EXPECT_EQ(rate_left(&rate, now + 89 * SECONDS), 0);
   cr_expect(rate_allows(&rate, 1, now + 91 * SECONDS));
-  rate_give(&rate, 1000);
+  rate_take(&rate, -1000, now + 91 * SECONDS);
   EXPECT_EQ(rate_left(&rate, now + 91 * SECONDS), 100);
 }
 
 Test(rate, a_new_bound_keeps_what_was_used) {
   rate_t rate = {0};
   rate_set(&rate, 100, 0);
-  rate_take(&rate, 90);
+  rate_take(&rate, 90, 0);
   rate_set(&rate, 1000, 0);
   EXPECT_EQ(rate_left(&rate, 0), 10);
   rate_set(&rate, 5, 0);
@@ -65,7 +65,7 @@ Test(rate, over_a_long_time_the_mean_is_the_rate) {
     now += state % 200000000;
     int64_t amount = 1 + (state >> 8) % 300;
     if (!rate_allows(&rate, amount, now)) continue;
-    rate_take(&rate, amount);
+    rate_take(&rate, amount, now);
     passed += amount;
   }
   EXPECT_LE(passed, 6000 * 60 + 6000);
@@ -86,11 +86,11 @@ Test(rate, of_a_key) {
   cr_expect(strstr(error.message, "requests_per_minute=2") != NULL, "%s", error.message);
   ASSERT_EQ(api_key_take_request(key, 30 * SECONDS, &wait_s, &error), 0);
   ASSERT_EQ(api_key_check_tokens(key, 70, 30 * SECONDS, &wait_s, &error), 0);
-  api_key_take_tokens(key, 70);
+  api_key_take_tokens(key, 70, 30 * SECONDS);
   ASSERT_EQ(api_key_check_tokens(key, 40, 30 * SECONDS, &wait_s, &error), ERR_RATE_LIMITED);
   EXPECT_EQ(wait_s, 6);
   cr_expect(strstr(error.message, "tokens_per_minute=100") != NULL, "%s", error.message);
-  api_key_take_tokens(key, -70);
-  EXPECT_EQ(rate_left(&key->tokens, 30 * SECONDS), 100);
+  api_key_take_tokens(key, -70, 30 * SECONDS);
+  EXPECT_EQ(rate_left(&key->rates->tokens, 30 * SECONDS), 100);
   api_key_release(key);
 }
