@@ -122,6 +122,15 @@ void exchange_stream_more(exchange_t *exchange);
 bool exchange_write(exchange_t *exchange, const char *bytes, size_t length);
 /* Bytes of a stream that wait for the client. */
 size_t exchange_pending(const exchange_t *exchange);
+/* The socket to which another process may write chunks of this answer, behind exchange_when_sent;
+ * -1: the client's HTTP has no chunks. */
+int exchange_socket(const exchange_t *exchange);
+/* Of a stream: calls `sent` once, as soon as the socket has taken all that was written so far. From
+ * then until the next exchange_write or exchange_end nothing is written to it here. */
+void exchange_when_sent(exchange_t *exchange, void (*sent)(exchange_t *exchange));
+/* Of a stream: cuts the connection in this turn, so that the client sees an answer without an end.
+ * on_gone follows, unless exchange_end was called. */
+void exchange_break(exchange_t *exchange);
 void exchange_end(exchange_t *exchange); /* behind the queued bytes; then the transport's */
 
 /* {"error":{...}} as malloc'ed text, also inside a stream; NULL when memory is short. */
@@ -132,6 +141,15 @@ char *error_body_messages(const inferd_error_t *error, const char *request_id, s
 char *error_body_ollama(const inferd_error_t *error, size_t *length);
 /* The body of an error in the words of the route; malloc'ed, NULL when memory is short. */
 char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *error, size_t *length);
+
+/* What a process and its parent say about a socket that the parent has lent (http_loan.c): each of
+ * the first three on a line, in the place of a chunk's size; the parent's is a byte. */
+enum {
+  LOAN_ASK = '=',   /* the stream is here; what follows I write to the socket */
+  LOAN_HALF = '<',  /* the socket has taken a part of a chunk */
+  LOAN_WHOLE = '>', /* and now the rest */
+  LOAN_GRANT = '='  /* the socket has taken all that came before */
+};
 
 typedef struct http http_t; /* the transport itself, used by serve.c */
 int http_start(struct server *server, http_t **out, inferd_error_t *error);

@@ -184,6 +184,28 @@ void out_emptied(http_exchange_t *exchange) {
   exchange->out_start = exchange->out_end = 0;
 }
 
+int exchange_socket(const exchange_t *public) {
+  const http_exchange_t *exchange = (const http_exchange_t *)public;
+  return exchange->chunked ? exchange->connection->fd : -1;
+}
+
+void exchange_when_sent(exchange_t *public, void (*sent)(exchange_t *exchange)) {
+  http_exchange_t *exchange = exchange_of(public);
+  CHECK_EQ(exchange->state, EXCHANGE_STREAMING);
+  exchange->on_sent = sent;
+  if (exchange->parked) direct_add(exchange);
+}
+
+void exchange_tell_sent(http_exchange_t *exchange) {
+  void (*sent)(exchange_t * exchange) = exchange->on_sent;
+  exchange->on_sent = NULL;
+  if (sent != NULL) sent(&exchange->public);
+}
+
+void exchange_break(exchange_t *public) {
+  exchange_doom(exchange_of(public), "half_sent");
+}
+
 /* A stream has more to send, or has ended. */
 static void stream_stir(http_exchange_t *exchange) {
   if (exchange->parked) {
@@ -208,13 +230,15 @@ static ssize_t stream_read(void *context, uint64_t position, char *buffer, size_
   if (pending == 0) {
     if (exchange->state == EXCHANGE_ENDING) return MHD_CONTENT_READER_END_OF_STREAM;
     out_emptied(exchange);
-    if (stream_wants_room_back(exchange)) {
+    bool asked = exchange->chunked && loan_ask(exchange);
+    if (asked || stream_wants_room_back(exchange)) {
       exchange->room_given = true;
       give_room_back(buffer, size);
     }
     /* Returning 0 without suspending makes libmicrohttpd ask again at once, for ever. */
     exchange_suspend(exchange);
     exchange->parked = exchange->chunked;
+    exchange_tell_sent(exchange);
     return 0;
   }
   size_t n = MIN(pending, size);
@@ -331,6 +355,7 @@ void exchange_end(exchange_t *public) {
     return;
   }
   public->on_gone = NULL;
+  exchange->on_sent = NULL;
   exchange_move(exchange, EXCHANGE_ENDING);
   if (!exchange->in_handler && !exchange->waits_for_turn) stream_stir(exchange);
 }

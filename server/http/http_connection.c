@@ -140,7 +140,9 @@ void connection_kill(connection_t *connection) {
 
 void connection_watch(connection_t *connection, bool writable) {
   struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = connection};
+  const http_exchange_t *exchange = connection->current;
   if (writable) event.events |= EPOLLOUT;
+  if (exchange != NULL && exchange->loan.state == LOAN_ASKED) event.events |= EPOLLIN;
   (void)epoll_ctl(connection->http->watch_epoll, EPOLL_CTL_MOD, connection->fd, &event);
 }
 
@@ -148,7 +150,8 @@ static void peer_event(connection_t *connection, uint32_t events) {
   if ((events & EPOLLOUT) != 0 && connection->current != NULL) {
     direct_writable(connection->current);
   }
-  if ((events & ~(uint32_t)EPOLLOUT) == 0) return;
+  if ((events & EPOLLIN) != 0 && connection->current != NULL) loan_answer(connection->current);
+  if ((events & ~(uint32_t)(EPOLLOUT | EPOLLIN)) == 0) return;
   connection->peer_closed = true;
   http_exchange_t *exchange = connection->current;
   if (exchange == NULL) return;
@@ -176,10 +179,11 @@ static void on_watch(uv_poll_t *poll, int status, int events) {
     n = epoll_wait(http->watch_epoll, ready, EVENTS_MAX, 0);
     for (int i = 0; i < n; i++) {
       /* No call here frees a connection (the pump does). A lingerer frees only itself. */
-      if (*(watch_kind_t *)ready[i].data.ptr == WATCH_LINGER) {
-        linger_read(http, ready[i].data.ptr);
-      } else {
-        peer_event(ready[i].data.ptr, ready[i].events);
+      void *watched = ready[i].data.ptr;
+      switch (*(watch_kind_t *)watched) {
+      case WATCH_LINGER: linger_read(http, watched); break;
+      case WATCH_LOAN: direct_writable(((loan_t *)watched)->exchange); break;
+      case WATCH_CONNECTION: peer_event(watched, ready[i].events); break;
       }
     }
   } while (n == EVENTS_MAX);
@@ -227,6 +231,7 @@ static connection_t *connection_new(http_t *http, struct MHD_Connection *mhd) {
   connection_t *connection = calloc(1, sizeof *connection);
   if (connection == NULL) return NULL;
   connection->kind = WATCH_CONNECTION;
+  connection->lent_fd = -1;
   connection->http = http;
   connection->mhd = mhd;
   connection->number = ++http->connections_made;
@@ -268,6 +273,7 @@ static void connection_free(connection_t *connection) {
   http->closed_some = true;
   limit_peer_remove(http->limit, &connection->peer);
   read_forget(connection);
+  if (connection->lent_fd >= 0) close(connection->lent_fd);
   epoll_ctl(http->watch_epoll, EPOLL_CTL_DEL, connection->fd, NULL);
   bool unread = !connection->peer_closed || connection->strict.error != 0;
   if (connection->linger && unread && !connection->killed) {
@@ -354,10 +360,16 @@ static void time_out(connection_t *connection, const char *message) {
 /* The bytes that the client has taken of what was sent: for TCP those that its system has
  * acknowledged. A UNIX socket tells only how much is not read; the sum of the changes will do. */
 static uint64_t bytes_taken(connection_t *connection) {
-  int unread = 0;
-  if (connection->tls) return tls_acknowledged(connection->http->tls, connection->fd);
-  if (!connection->unix_socket) return pace_acknowledged(connection->fd);
-  if (ioctl(connection->fd, SIOCOUTQ, &unread) == 0) {
+  int unread = 0, fd = connection->fd;
+  const loan_t *loan = &connection->current->loan;
+  bool plain = !connection->unix_socket;
+  if (connection->tls) return tls_acknowledged(connection->http->tls, fd);
+  if (loan->state == LOAN_TAKEN) {
+    fd = loan->fd;
+    plain = pace_acknowledged(fd) > 0; /* the head of the answer has come by it, if it is TCP */
+  }
+  if (plain) return pace_acknowledged(fd);
+  if (ioctl(fd, SIOCOUTQ, &unread) == 0) {
     connection->moved += (uint64_t)abs(unread - connection->unread);
     connection->unread = unread;
   }

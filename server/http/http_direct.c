@@ -8,6 +8,9 @@
  *
  * What a full socket does not take goes back to the front of exchange->out, framed as it is, and
  * waits until the socket is writable; what the handler writes meanwhile waits behind it.
+ *
+ * The socket may be one that the parent of this process has lent (http_loan.c). All that it has not
+ * taken yet is sent before the loan ends, and the library gets the stream back.
  */
 #include "server/http/http_exchange.h"
 #include "server/http/sockets/sender.h"
@@ -56,7 +59,18 @@ void direct_forget(http_exchange_t *exchange) {
   parcel_ended(exchange);
 }
 
+static int socket_of(const http_exchange_t *exchange) {
+  return exchange->loan.state == LOAN_TAKEN ? exchange->loan.fd : exchange->connection->fd;
+}
+
 /* ---- full sockets ---- */
+
+static void wait_writable(http_exchange_t *exchange, bool wait) {
+  if (exchange->loan.state == LOAN_TAKEN)
+    loan_tell(exchange, !wait);
+  else
+    connection_watch(exchange->connection, wait);
+}
 
 /* Takes back framed bytes that the socket has not taken. Without memory for them the stream ends
  * here: what waits behind them must not be sent. */
@@ -72,7 +86,7 @@ static void take_back(http_exchange_t *exchange, const char *bytes, size_t lengt
   exchange->out_end += length;
   exchange->framed = length;
   exchange->progress_ms = uv_now(exchange->http->loop);
-  connection_watch(exchange->connection, true);
+  wait_writable(exchange, true);
 }
 
 static bool is_full(ssize_t sent) {
@@ -82,8 +96,7 @@ static bool is_full(ssize_t sent) {
 void direct_writable(http_exchange_t *exchange) {
   if (exchange->framed == 0) return;
   const char *front = exchange->out + exchange->out_start;
-  ssize_t sent =
-      send(exchange->connection->fd, front, exchange->framed, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ssize_t sent = send(socket_of(exchange), front, exchange->framed, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0) {
     if (!is_full(sent)) exchange_cut(exchange, "client_gone");
     return;
@@ -92,7 +105,7 @@ void direct_writable(http_exchange_t *exchange) {
   exchange->out_start += (size_t)sent;
   exchange->framed -= (size_t)sent;
   if (exchange->framed > 0) return;
-  connection_watch(exchange->connection, false);
+  wait_writable(exchange, false);
   direct_add(exchange);
 }
 
@@ -112,12 +125,18 @@ static void frame(char *to, const char *bytes, size_t length, size_t digits) {
   memcpy(to + digits + 2 + length, "\r\n", 2);
 }
 
+/* All that was framed has been sent. */
+static void give_back(http_exchange_t *exchange) {
+  loan_end(exchange);
+  exchange_wake(exchange);
+}
+
 /* Frames all that is pending where it lies, and sends it from this thread. */
 static void send_here(http_exchange_t *exchange) {
   size_t pending = exchange->out_end - exchange->out_start, digits = hex_digits(pending);
   size_t head = digits + 2, length = head + pending + 2;
   if (!out_grow(exchange, head + 2)) {
-    exchange_wake(exchange); /* libmicrohttpd has memory of its own */
+    give_back(exchange); /* libmicrohttpd has memory of its own */
     return;
   }
   char *bytes = exchange->out + exchange->out_start;
@@ -127,7 +146,7 @@ static void send_here(http_exchange_t *exchange) {
   exchange->given += pending;
   exchange->progress_ms = uv_now(exchange->http->loop);
   exchange->http->direct.sends_here++;
-  ssize_t sent = send(exchange->connection->fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ssize_t sent = send(socket_of(exchange), bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && !is_full(sent)) {
     exchange_cut(exchange, "client_gone");
   } else if (sent == (ssize_t)length) {
@@ -136,7 +155,7 @@ static void send_here(http_exchange_t *exchange) {
     exchange->http->direct.sends_short++;
     exchange->out_start += sent > 0 ? (size_t)sent : 0;
     exchange->framed = exchange->out_end - exchange->out_start;
-    connection_watch(exchange->connection, true);
+    wait_writable(exchange, true);
   }
 }
 
@@ -144,7 +163,7 @@ static void send_here(http_exchange_t *exchange) {
 static void send_stream(http_exchange_t *exchange, sender_t *sender) {
   size_t pending = exchange->out_end - exchange->out_start, digits = hex_digits(pending);
   bool fits = pending <= PARCEL_BYTES_MAX - FRAME_BYTES;
-  exchange->parcel = sender != NULL && fits ? sender_add(sender, exchange->connection->fd, exchange,
+  exchange->parcel = sender != NULL && fits ? sender_add(sender, socket_of(exchange), exchange,
                                                          digits + 2 + pending + 2)
                                             : NULL;
   if (exchange->parcel == NULL) {
@@ -166,15 +185,18 @@ static void serve(http_exchange_t *exchange, sender_t *sender) {
     exchange->awaits_parcel = true; /* on_parcel adds it again */
     return;
   }
-  if (exchange->framed > 0) return; /* direct_writable adds it again */
+  if (exchange->framed > 0) return;               /* direct_writable adds it again */
+  if (exchange->loan.state == LOAN_ASKED) return; /* loan_answer adds it again */
   size_t pending = exchange->out_end - exchange->out_start;
   bool plain = exchange->state == EXCHANGE_STREAMING && exchange->pieces.print == NULL &&
                !stream_wants_room_back(exchange);
   if (!plain) {
-    exchange_wake(exchange);
-  } else if (pending > 0) {
-    send_stream(exchange, sender);
+    give_back(exchange);
+    return;
   }
+  if (pending > 0) send_stream(exchange, sender);
+  bool sent = exchange->parcel == NULL && exchange->framed == 0;
+  if (sent && exchange->parked) exchange_tell_sent(exchange);
 }
 
 static void on_parcel(const parcel_t *parcel) {
@@ -187,7 +209,7 @@ static void on_parcel(const parcel_t *parcel) {
     take_back(exchange, parcel->bytes + parcel->sent, parcel->length - parcel->sent);
   }
   bool more = exchange->out_end > exchange->out_start || exchange->pieces.print != NULL ||
-              exchange->state != EXCHANGE_STREAMING;
+              exchange->on_sent != NULL || exchange->state != EXCHANGE_STREAMING;
   if (more && exchange->parked) direct_add(exchange);
 }
 

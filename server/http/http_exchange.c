@@ -57,6 +57,7 @@ void exchange_wake(http_exchange_t *exchange) {
 void exchange_tell_gone(http_exchange_t *exchange, const char *cause) {
   void (*on_gone)(exchange_t *, const char *) = exchange->public.on_gone;
   exchange->public.on_gone = NULL;
+  exchange->on_sent = NULL;
   bool waiting = exchange->state == EXCHANGE_HANDLING || exchange->state == EXCHANGE_STREAMING;
   if (waiting && on_gone != NULL) on_gone(&exchange->public, cause);
 }
@@ -139,6 +140,7 @@ static http_exchange_t *exchange_new(http_t *http, connection_t *connection,
   exchange->public.path_tail = "";
   exchange->public.body = "";
   exchange->public.log = (exchange_log_t)EXCHANGE_LOG_UNKNOWN;
+  loan_begin(exchange);
   request_id_set(exchange);
   trace_context_read(exchange_request_header(&exchange->public, "traceparent"), &exchange->trace);
   connection->current = exchange;
@@ -486,6 +488,7 @@ static void exchange_free(http_exchange_t *exchange) {
   if (exchange->counted) exchange->http->in_flight--;
   api_key_release(exchange->public.key);
   pieces_free(exchange);
+  loan_end(exchange);
   free(exchange->tail);
   free(exchange->path);
   free(exchange);

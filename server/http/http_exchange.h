@@ -27,6 +27,20 @@ typedef struct header {
   char *name, *value;
 } header_t;
 
+/* The client's own socket, which the parent of this process has lent (http_loan.c). */
+typedef enum loan_state {
+  LOAN_NONE,
+  LOAN_OFFERED,
+  LOAN_ASKED, /* nothing is written until the parent has answered */
+  LOAN_TAKEN  /* chunks are written to the socket */
+} loan_state_t;
+typedef struct loan {
+  watch_kind_t kind; /* first */
+  loan_state_t state;
+  int fd; /* LOAN_NONE: -1 */
+  http_exchange_t *exchange;
+} loan_t;
+
 struct http_exchange {
   exchange_t public; /* first: handlers hold a pointer to this */
   struct http *http;
@@ -75,9 +89,11 @@ struct http_exchange {
   uint64_t taken;              /* bytes that the client has taken, as far as was seen */
   pace_t pace;                 /* of `taken`, while bytes wait for the client */
   uint64_t bytes_in, bytes_out;
-  bool chunked;          /* a stream whose bytes libmicrohttpd sends in chunks */
-  bool parked;           /* suspended, and the library has sent all it was given (http_direct.c) */
-  size_t framed;         /* bytes at out_start that are framed, and wait for the socket */
+  bool chunked;  /* a stream whose bytes libmicrohttpd sends in chunks */
+  bool parked;   /* suspended, and the library has sent all it was given (http_direct.c) */
+  size_t framed; /* bytes at out_start that are framed, and wait for the socket */
+  void (*on_sent)(exchange_t *exchange); /* exchange_when_sent; NULL = nobody waits */
+  loan_t loan;
   struct parcel *parcel; /* with the sender; NULL: none */
   bool awaits_parcel;    /* has something to do when it comes back; in http->num_awaiting */
   http_exchange_t *ready_after, **ready_link; /* in the list http->ready; link NULL: not there */
@@ -117,8 +133,21 @@ void exchange_answered(http_exchange_t *exchange, bool made, exchange_state_t st
 void exchange_shutdown(http_exchange_t *exchange);     /* http_abort of one exchange */
 bool out_grow(http_exchange_t *exchange, size_t more); /* room behind out_end; false: no memory */
 void out_emptied(http_exchange_t *exchange);           /* nothing waits in exchange->out any more */
+void exchange_tell_sent(http_exchange_t *exchange);    /* calls on_sent, if somebody waits */
 /* libmicrohttpd must ask the stream once more, because its buffer is larger than need be. */
 bool stream_wants_room_back(const http_exchange_t *exchange);
+
+/* http_loan.c */
+/* As gate_receive; keeps a descriptor that comes along for the next request of the connection. */
+ssize_t loan_receive(connection_t *connection, char *bytes, size_t length, int flags);
+void loan_begin(http_exchange_t *exchange); /* takes the descriptor that came with the request */
+/* A stream is parked. Returns true if the socket lent was asked for: until loan_answer nothing is
+ * written. */
+bool loan_ask(http_exchange_t *exchange);
+void loan_answer(http_exchange_t *exchange); /* the connection has something to read */
+/* The socket lent takes chunks again (`whole`), or has taken a part of one and is watched. */
+void loan_tell(http_exchange_t *exchange, bool whole);
+void loan_end(http_exchange_t *exchange); /* closes the socket lent, if there is one */
 
 /* http_pieces.c */
 void pieces_begin_turn(http_t *http); /* resumes the replies whose turn it is */

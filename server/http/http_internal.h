@@ -10,6 +10,7 @@
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
  *   http_direct.c      streams whose chunks go past libmicrohttpd
+ *   http_loan.c        and to a socket that the parent of this process has lent
  *   http_pieces.c      replies that are printed while they are sent
  *   http_reply.c       responses with their headers
  *   http_error.c       error bodies and the headers that go with them
@@ -39,8 +40,8 @@ enum {
 typedef struct connection connection_t;
 typedef struct http_exchange http_exchange_t;
 
-/* What the nested epoll watches: the first member of a connection and of a lingerer. */
-typedef enum watch_kind { WATCH_CONNECTION, WATCH_LINGER } watch_kind_t;
+/* What the nested epoll watches: the first member of a connection, of a lingerer and of a loan. */
+typedef enum watch_kind { WATCH_CONNECTION, WATCH_LINGER, WATCH_LOAN } watch_kind_t;
 
 /* One libmicrohttpd daemon: [0] takes the TCP connections, each UNIX socket has its own, because
  * 0.9.75 tries TCP options on every write of a UNIX connection that was added by hand. */
@@ -62,6 +63,7 @@ struct connection {
   char peer_name[48];
   bool unix_socket;
   bool tls;            /* fd is one end of a pair, behind which tls.h speaks with the client */
+  int lent_fd;         /* came with the bytes of the next request; -1 = none */
   bool request_begun;  /* a request line has arrived */
   bool peer_closed;    /* the peer will send nothing more */
   bool killed, yields; /* shutdown() was called: libmicrohttpd closes it; to make room */

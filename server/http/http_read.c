@@ -193,7 +193,9 @@ static ssize_t read_checked(connection_t *connection, char *bytes, size_t length
   size_t used = 0, whole = 0;
   while (used < length) {
     size_t room = length - used;
-    ssize_t n = gate_receive(connection->fd, bytes + used, room, flags);
+    ssize_t n = connection->http->server->behind
+                    ? loan_receive(connection, bytes + used, room, flags)
+                    : gate_receive(connection->fd, bytes + used, room, flags);
     if (n <= 0) return used > 0 ? (ssize_t)used : n;
     size_t kept = strict_read(strict, bytes + used, (size_t)n);
     if (strict->whole > 0) whole = used + strict->whole;

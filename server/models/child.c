@@ -142,6 +142,7 @@ static bool env_of_server(words_t *env, const served_t *model) {
   snprintf(watchdog, sizeof watchdog, "%llu", (unsigned long long)(child->watchdog_ns / 1000));
   bool made = env_make(env, model) && env_set(env, "INFERD_UDS", child->socket) &&
               env_set(env, "INFERD_UDS_MODE", "0600") && env_set(env, "INFERD_WEB_PAGE", "off") &&
+              env_set(env, "INFERD_KEEP_ALIVE_TIMEOUT", "1h") &&
               env_set(env, "NOTIFY_SOCKET", child->notify_path) &&
               env_set(env, "_INFERD_PARENT", parent);
   if (made && model->kv_bytes > 0) made = env_set(env, "INFERD_KV_CACHE_BYTES", kv);
@@ -218,6 +219,7 @@ static void close_notify(served_t *model) {
 static void on_ended(uv_process_t *process, int64_t status, int signal_number) {
   served_t *model = process->data;
   child_t *child = &model->child;
+  channels_close(child, UINT64_MAX);
   hear(model); /* its last words may lie there still */
   child->runs = false;
   if (!child->asked_to_end) {
@@ -247,6 +249,7 @@ void child_stop(served_t *model) {
 void child_tick(served_t *model, uint64_t now_ns) {
   child_t *child = &model->child;
   if (!child->runs) return;
+  channels_close(child, now_ns);
   bool silent = child->watchdog_ns > 0 && model->life->state == LIFE_READY &&
                 now_ns - child->alive_ns > 2 * child->watchdog_ns;
   if (silent) snprintf(model->reason, sizeof model->reason, "it stands still");

@@ -13,6 +13,7 @@
  *   child.c      a process: its start, what it tells, its end; and the plan of its memory
  *   sockets.c    the directory of their sockets
  *   passage.c    a request on its way to a child, and its answer
+ *   channel.c    a connection to a child
  *   router.c     the first of these asked by the others: does what lifecycle.c decides
  *   list.c       /v1/models, load, unload, metrics
  */

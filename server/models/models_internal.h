@@ -19,6 +19,7 @@ enum {
 
 typedef struct model served_t;
 typedef struct passage passage_t;
+typedef struct channel channel_t;
 
 /* A list of owned strings; list[count] is NULL. */
 typedef struct words {
@@ -42,6 +43,7 @@ typedef struct child {
   uint64_t killed_ns;                        /* SIGKILL at that time; 0 = not */
   uint64_t alive_ns;                         /* when it last said so */
   uint64_t watchdog_ns;                      /* how often it must; 0 = need not */
+  channel_t *idle;                           /* connections to it without a request, newest first */
 } child_t;
 
 /* `inferd check`, which plans the memory of a model. */
@@ -133,11 +135,35 @@ void survey_start(served_t *model);
 int sockets_open(models_t *models, inferd_error_t *error); /* 0 or an error of error_system */
 void sockets_close(models_t *models);
 
+/* channel.c: a connection to the process of a model, with one request at a time. */
+struct channel {
+  models_t *models;
+  passage_t *passage;      /* NULL: it is idle, or being closed */
+  channel_t *next, **link; /* of the idle ones of the child; link NULL: not there */
+  uint64_t idle_ns;        /* since when */
+  uv_pipe_t pipe;
+  uv_write_t write;
+  bool writing; /* the child has not taken all of these: */
+  char *head;
+  held_t body;
+};
+/* Sets *out to an idle one, or to a new one. Returns 0 or -errno. */
+int channel_take(passage_t *passage, channel_t **out);
+/* Sends a request and takes its two parts. `lent`: a socket that the child gets with it; -1 = none.
+ * Returns 0 or -errno. */
+int channel_send(channel_t *channel, buffer_t *head, held_t *body, int lent);
+bool channel_grant(channel_t *channel); /* tells the child that it may write to the socket lent */
+void channel_read(channel_t *channel, bool on); /* passage_read is called, or not for now */
+/* The request has ended. `keep`: with all of its answer, so another may follow. */
+void channel_leave(channel_t *channel, served_t *model, bool keep);
+void channels_close(child_t *child, uint64_t now_ns); /* that have been idle for a second */
+
 /* router.c */
 void models_pump(models_t *models);
-void models_planned(served_t *model);      /* the survey has ended, well or not */
-void models_gone(served_t *model);         /* the process of the child has ended */
-int models_retry_s(const served_t *model); /* for Retry-After */
+void models_handle_closed(models_t *models); /* one of open_handles */
+void models_planned(served_t *model);        /* the survey has ended, well or not */
+void models_gone(served_t *model);           /* the process of the child has ended */
+int models_retry_s(const served_t *model);   /* for Retry-After */
 int models_fail_unknown(const models_t *models, const char *name, size_t length,
                         inferd_error_t *error);
 
@@ -151,20 +177,17 @@ struct passage {
   passage_t *next, *previous;     /* of all */
   passage_t *early, **early_link; /* of those that wait for the plan of the model */
   served_t *model;
-  exchange_t *exchange; /* NULL: its client has left */
+  exchange_t *exchange;
   held_t body;
   uint64_t asked_ns, until_ns, pinged_ns;
   bool wants_stream, streams; /* the body has "stream": true; the head of a stream has gone out */
   bool is_early, began;
-  uv_pipe_t pipe;
-  uv_connect_t connect;
-  uv_write_t write;
-  int open_handles; /* 1: the pipe, and the passage lives until it is closed */
-  bool paused, ended;
-  char *head;
+  channel_t *channel; /* NULL: not yet */
+  bool paused;
+  bool half; /* the child has written a part of a chunk to the socket lent */
   struct {
     int state, status;
-    bool chunked, is_stream, has_length;
+    bool chunked, is_stream, has_length, closes;
     uint64_t left; /* of the chunk, or of the body */
     char type[100];
     buffer_t line, body; /* the head, or a line of it; what is no stream */
@@ -177,5 +200,7 @@ void passage_begin(passage_t *passage); /* LIFE_BEGIN */
 void passage_refuse(passage_t *passage, const inferd_error_t *error);
 void passage_tick(passage_t *passage, uint64_t now_ns); /* comments while it waits */
 void passage_resume(passage_t *passage); /* reads on, if its client has taken enough */
+/* Bytes of the answer, or got < 0: the child has closed it. It may end by this call. */
+void passage_read(passage_t *passage, const char *bytes, ssize_t got);
 
 #endif

@@ -1,10 +1,14 @@
 /* passage.c: a request on its way to the process of its model, and the answer on its way back.
  *
- * Loop thread of the parent. A passage waits for its model, then makes a connection of its own,
- * writes the request as this server would read it, and reads the answer: whole ones are collected,
- * streams are passed on as they come. While the client takes less than comes, nothing is read, so
- * the child sees a slow client as it is. A client that leaves closes the connection, which cancels
- * the request in the child.
+ * Loop thread of the parent. A passage waits for its model, then takes a channel to it, writes the
+ * request as this server would read it, and reads the answer: whole ones are collected, streams are
+ * passed on as they come. While the client takes less than comes, nothing is read, so the child
+ * sees a slow client as it is. A client that leaves closes the channel, which cancels the request
+ * in the child.
+ *
+ * With a request that may be a stream goes the client's socket. Once the stream has begun, the
+ * child asks for it, and writes its chunks there itself (http_loan.c); here lies what concerns
+ * HTTP: the head before, the last chunk behind, and the next request.
  */
 #include "server/models/models_internal.h"
 
@@ -15,6 +19,7 @@
 #include "server/http/http.h"
 #include "server/keys/api_key.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +27,6 @@
 
 enum {
   HEAD_BYTES_MAX = 16 * 1024,
-  READ_BYTES = 64 * 1024,
   ANSWER_HEAD,
   ANSWER_BODY, /* of a known length */
   ANSWER_SIZE, /* the line of a chunk's size */
@@ -60,12 +64,7 @@ static void passage_free(passage_t *passage) {
   charge_drop(&passage->answer.charge);
   buffer_free(&passage->answer.line);
   buffer_free(&passage->answer.body);
-  free(passage->head);
   free(passage);
-}
-
-static void on_pipe_closed(uv_handle_t *handle) {
-  passage_free(handle->data);
 }
 
 static void leave_early(passage_t *passage) {
@@ -75,27 +74,23 @@ static void leave_early(passage_t *passage) {
   passage->is_early = false;
 }
 
-/* It neither waits nor runs any more; its memory goes when its connection is closed. */
+/* It neither waits nor runs any more. */
 static void end(passage_t *passage) {
   models_t *models = passage->model->models;
-  if (passage->ended) return;
-  passage->ended = true;
+  bool whole = passage->answer.state == ANSWER_COMPLETE && !passage->answer.closes;
   leave_early(passage);
   lobby_leave(models->lobby, &passage->guest);
   life_leave(models->life, &passage->life, clock_now_ns());
-  if (passage->open_handles > 0)
-    uv_close((uv_handle_t *)&passage->pipe, on_pipe_closed);
-  else
-    passage_free(passage);
+  if (passage->channel != NULL)
+    channel_leave(passage->channel, passage->model, whole && !passage->paused);
+  passage_free(passage);
   models_pump(models);
 }
 
 /* The client has left, or the server shuts down and has answered. */
 static void on_gone(exchange_t *exchange, const char *cause) {
-  passage_t *passage = exchange->user;
   (void)cause;
-  passage->exchange = NULL;
-  end(passage);
+  end(exchange->user);
 }
 
 /* Writes an error into a stream in the words of its route. */
@@ -110,8 +105,14 @@ static void write_error(exchange_t *exchange, const char *body, size_t length) {
   exchange_write(exchange, words[exchange->wire].end, strlen(words[exchange->wire].end));
 }
 
+/* Behind a part of a chunk nothing can be said. */
 static void on_abort(exchange_t *exchange, const inferd_error_t *error) {
+  const passage_t *passage = exchange->user;
   size_t length = 0;
+  if (passage->half) {
+    exchange_break(exchange);
+    return;
+  }
   char *body = exchange_error_body(exchange, error, &length);
   if (body != NULL) write_error(exchange, body, length);
   free(body);
@@ -119,11 +120,10 @@ static void on_abort(exchange_t *exchange, const inferd_error_t *error) {
 
 void passage_refuse(passage_t *passage, const inferd_error_t *error) {
   exchange_t *exchange = passage->exchange;
-  passage->exchange = NULL;
-  if (exchange != NULL && passage->streams) {
+  if (passage->streams) {
     on_abort(exchange, error);
     exchange_end(exchange);
-  } else if (exchange != NULL) {
+  } else {
     exchange_error(exchange, error);
   }
   end(passage);
@@ -140,16 +140,19 @@ static void fail_broken(passage_t *passage) {
 
 /* ---- the answer, whole ---- */
 
+/* The head of a stream goes out with what follows it, which has come by now. */
+static void begin_stream(passage_t *passage) {
+  if (!passage->answer.is_stream || passage->streams) return;
+  passage->streams = true;
+  exchange_stream(passage->exchange);
+}
+
 static void finish(passage_t *passage) {
   exchange_t *exchange = passage->exchange;
   buffer_t *body = &passage->answer.body;
   size_t length;
-  if (exchange == NULL) {
-    end(passage);
-    return;
-  }
+  begin_stream(passage);
   if (passage->answer.is_stream) {
-    passage->exchange = NULL;
     exchange_end(exchange);
     end(passage);
     return;
@@ -163,7 +166,6 @@ static void finish(passage_t *passage) {
     return;
   }
   length--;
-  passage->exchange = NULL;
   if (passage->streams) { /* it began while it waited, and the model has refused it */
     write_error(exchange, text, length);
     exchange_end(exchange);
@@ -180,7 +182,7 @@ static void pause_reading(passage_t *passage) {
   if (passage->paused) return;
   passage->paused = true;
   passage->model->models->num_paused++;
-  uv_read_stop((uv_stream_t *)&passage->pipe);
+  channel_read(passage->channel, false);
 }
 
 static size_t pending_max(const passage_t *passage) {
@@ -190,6 +192,7 @@ static size_t pending_max(const passage_t *passage) {
 /* Takes bytes of the body. Returns false if the passage has ended by it. */
 static bool take(passage_t *passage, const char *bytes, size_t length) {
   exchange_t *exchange = passage->exchange;
+  begin_stream(passage);
   if (passage->answer.is_stream) {
     if (!exchange_write(exchange, bytes, length)) {
       pause_reading(passage); /* on_gone follows */
@@ -220,6 +223,8 @@ static void take_header(passage_t *passage, char *line) {
     passage->answer.left = strtoull(value, NULL, 10);
   } else if (strcasecmp(line, "Transfer-Encoding") == 0) {
     passage->answer.chunked = strcasecmp(value, "chunked") == 0;
+  } else if (strcasecmp(line, "Connection") == 0) {
+    passage->answer.closes = strcasecmp(value, "close") == 0;
   } else if (strcasecmp(line, "Content-Type") == 0) {
     snprintf(passage->answer.type, sizeof passage->answer.type, "%s", value);
     passage->answer.is_stream =
@@ -249,10 +254,6 @@ static bool take_head(passage_t *passage) {
   passage->exchange->passed_on = true;
   passage->answer.charge =
       charge_open(passage->model->models->server->ledger, passage->exchange->source, LEDGER_reply);
-  if (passage->answer.is_stream && !passage->streams) {
-    passage->streams = true;
-    exchange_stream(passage->exchange);
-  }
   return true;
 }
 
@@ -284,6 +285,25 @@ static size_t read_head(passage_t *passage, const char *bytes, size_t length) {
   return take_head(passage) ? size - had : 0;
 }
 
+/* All that came before has gone out. */
+static void on_sent(exchange_t *exchange) {
+  passage_t *passage = exchange->user;
+  /* If it fails the channel is broken, as its reader will see. */
+  (void)channel_grant(passage->channel);
+}
+
+/* Reads what the child says in the place of a chunk. False: it says nothing of a loan. */
+static bool take_loan(passage_t *passage, const char *text) {
+  if (!passage->answer.is_stream || text[0] == '\0' || text[1] != '\0') return false;
+  begin_stream(passage);
+  switch (text[0]) {
+  case LOAN_ASK: exchange_when_sent(passage->exchange, on_sent); return true;
+  case LOAN_HALF: passage->half = true; return true;
+  case LOAN_WHOLE: passage->half = false; return true;
+  default: return false;
+  }
+}
+
 /* Reads a line of the framing of chunks. False: it is wrong. */
 static bool read_framing(passage_t *passage, const char *bytes, size_t length, size_t *taken) {
   bool whole;
@@ -291,7 +311,9 @@ static bool read_framing(passage_t *passage, const char *bytes, size_t length, s
   buffer_t *line = &passage->answer.line;
   if (line->failed || line->length > HEAD_BYTES_MAX) return false;
   if (!whole) return true;
-  if (passage->answer.state == ANSWER_SIZE) {
+  if (passage->answer.state == ANSWER_SIZE && take_loan(passage, line->data)) {
+    /* the next line is a size again */
+  } else if (passage->answer.state == ANSWER_SIZE) {
     char *rest;
     passage->answer.left = strtoull(line->data, &rest, 16);
     if (rest == line->data || *rest != '\0') return false;
@@ -332,32 +354,24 @@ static void read_answer(passage_t *passage, const char *bytes, size_t length) {
     bytes += taken;
     length -= taken;
   }
+  passage->answer.state = ANSWER_COMPLETE;
+  passage->answer.closes |= length > 0;
   finish(passage);
 }
 
-static char room[READ_BYTES];
-
-static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *out) {
-  const passage_t *passage = handle->data;
-  (void)wanted;
-  *out = uv_buf_init(room, (unsigned)MIN(sizeof room, pending_max(passage)));
-}
-
-static void on_bytes(uv_stream_t *stream, ssize_t got, const uv_buf_t *bytes) {
-  passage_t *passage = stream->data;
-  if (passage->ended || got == 0) return;
+void passage_read(passage_t *passage, const char *bytes, ssize_t got) {
   if (got < 0)
     fail_broken(passage);
   else
-    read_answer(passage, bytes->base, (size_t)got);
+    read_answer(passage, bytes, (size_t)got);
 }
 
 void passage_resume(passage_t *passage) {
-  if (!passage->paused || passage->ended || passage->exchange == NULL) return;
+  if (!passage->paused) return;
   if (exchange_pending(passage->exchange) > pending_max(passage) / 2) return;
   passage->paused = false;
   passage->model->models->num_paused--;
-  uv_read_start((uv_stream_t *)&passage->pipe, on_room, on_bytes);
+  channel_read(passage->channel, true);
 }
 
 /* ---- the request ---- */
@@ -372,7 +386,7 @@ static bool print_head(passage_t *passage, buffer_t *out) {
   buffer_text(out, strcmp(exchange->method, "HEAD") == 0 ? "GET" : exchange->method);
   buffer_char(out, ' ');
   buffer_text(out, exchange->route->path);
-  buffer_text(out, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-inferd-request: ");
+  buffer_text(out, " HTTP/1.1\r\nHost: localhost\r\nx-inferd-request: ");
   buffer_text(out, exchange->request_id);
   snprintf(text, sizeof text, "\r\nx-inferd-client: %016llx ",
            (unsigned long long)exchange->source);
@@ -400,50 +414,35 @@ static bool print_head(passage_t *passage, buffer_t *out) {
   return !out->failed;
 }
 
-static void on_written(uv_write_t *write, int status) {
-  passage_t *passage = write->data;
-  (void)status; /* what is wrong is seen by the reader, behind what the child has said before */
-  if (passage->ended) return;
-  held_free(&passage->body);
-  free(passage->head);
-  passage->head = NULL;
-}
-
-static void on_connected(uv_connect_t *connect, int status) {
-  passage_t *passage = connect->data;
-  buffer_t head = {0};
-  size_t length = 0;
-  if (passage->ended) return;
-  bool good = status == 0 && print_head(passage, &head);
-  passage->head = good ? buffer_detach(&head, &length) : NULL;
-  buffer_free(&head);
-  if (passage->head == NULL) {
-    fail_broken(passage);
-    return;
-  }
-  uv_buf_t parts[] = {uv_buf_init(passage->head, (unsigned)length),
-                      uv_buf_init(passage->body.bytes, (unsigned)passage->body.length)};
-  passage->write.data = passage;
-  uv_stream_t *stream = (uv_stream_t *)&passage->pipe;
-  int code = uv_write(&passage->write, stream, parts, passage->body.length > 0 ? 2 : 1, on_written);
-  if (code == 0) code = uv_read_start(stream, on_room, on_bytes);
-  if (code != 0) fail_broken(passage);
+static void fail_crowded(passage_t *passage) {
+  inferd_error_t error = {0};
+  error_set(&error, ERR_OVERLOADED, NULL,
+            "The process of the model `%.200s` takes no more connections now.",
+            passage->model->wish.names.list[0]);
+  passage_refuse(passage, &error);
 }
 
 void passage_begin(passage_t *passage) {
   models_t *models = passage->model->models;
+  buffer_t head = {0};
   passage->began = true;
   lobby_leave(models->lobby, &passage->guest);
-  uv_pipe_init(models->server->loop, &passage->pipe, 0);
-  passage->open_handles = 1;
-  passage->pipe.data = passage->connect.data = passage;
-  uv_pipe_connect(&passage->connect, &passage->pipe, passage->model->child.socket, on_connected);
+  int code = channel_take(passage, &passage->channel);
+  if (code == 0 && !print_head(passage, &head)) code = -ENOMEM;
+  if (code == 0)
+    code =
+        channel_send(passage->channel, &head, &passage->body, exchange_socket(passage->exchange));
+  buffer_free(&head);
+  if (code == -EAGAIN || code == -EMFILE || code == -ENFILE || code == -ENOMEM)
+    fail_crowded(passage);
+  else if (code != 0)
+    fail_broken(passage);
 }
 
 void passage_tick(passage_t *passage, uint64_t now_ns) {
   const models_t *models = passage->model->models;
   double interval_s = models->server->config->sse_ping_interval;
-  if (!passage->wants_stream || passage->began || passage->ended || interval_s <= 0) return;
+  if (!passage->wants_stream || passage->began || interval_s <= 0) return;
   if (now_ns - passage->pinged_ns < (uint64_t)(interval_s * 1e9)) return;
   passage->pinged_ns = now_ns;
   if (!passage->streams) exchange_stream(passage->exchange);

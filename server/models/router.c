@@ -65,7 +65,7 @@ static void refuse(passage_t *passage, life_why_t why) {
               name);
     break;
   }
-  if (passage->exchange != NULL) passage->exchange->retry_after_s = models_retry_s(model);
+  passage->exchange->retry_after_s = models_retry_s(model);
   passage_refuse(passage, &error);
 }
 
@@ -202,7 +202,7 @@ static void on_tick(uv_timer_t *timer) {
   for (passage_t *passage = models->passages, *next; passage != NULL; passage = next) {
     next = passage->next;
     passage_resume(passage);
-    if (whole && passage->exchange != NULL) passage_tick(passage, now_ns);
+    if (whole) passage_tick(passage, now_ns);
   }
   if (whole) {
     static int looks;
@@ -399,10 +399,13 @@ void models_signal(models_t *models, int number) {
 
 /* ---- the end ---- */
 
-static void on_handle_closed(uv_handle_t *handle) {
-  models_t *models = handle->data;
+void models_handle_closed(models_t *models) {
   models->open_handles--;
   tell_if_ended(models);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+  models_handle_closed(handle->data);
 }
 
 void models_stop(models_t *models, void (*done)(void *context), void *context) {
