@@ -38,6 +38,7 @@ typedef struct request {
   const int32_t *shown_ids; /* special tokens that are shown as text, e.g. marks of tool calls */
   int32_t num_shown_ids;
   int64_t priority;    /* with the priority policy, lower values run earlier */
+  bool best_effort;    /* runs in what all others leave: rule 15 of engine/README.md */
   uint64_t tenant;     /* the client whose shares it uses; with API keys a hash of the key */
   struct quota *quota; /* limits of the API key, lent until EVENT_DONE (quota.h); NULL = none */
   uint64_t salt;       /* prefix-cache domain: hash of API key, cache_salt and adapter */

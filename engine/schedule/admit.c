@@ -207,6 +207,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   if (scheduler->options.ageing <= 0) waiting_begun(&scheduler->waiting, group);
   if (first->first_scheduled_ns != 0) return true;
   first->first_scheduled_ns = now_ns;
+  plan_note_begun(scheduler, group);
   if (group_is_lead(group)) {
     scheduler->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
     scheduler->prefix_hits_tokens += (uint64_t)first->num_cached_tokens;
@@ -406,7 +407,7 @@ static bool is_done_with(scheduler_t *scheduler, const group_t *group) {
   if (tenant->num_looked >= ADMISSION_SCAN_MAX) return true;
   /* In a full plan nobody begins but the first of a tenant for whom others leave it. */
   if (tenant->num_looked > 0 && !is_open(scheduler)) return true;
-  if (scheduler->swapped.head == NULL) return false;
+  if (!plan_host_first(scheduler)) return false;
   bool lacks = plan_blocks_wanted(scheduler, group) > slices_num_free(scheduler);
   return is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks);
 }
@@ -420,10 +421,12 @@ static bool is_behind_better(const scheduler_t *scheduler, const admission_t *ad
          admission->num_seqs < scheduler->options.max_num_seqs;
 }
 
-/* Other tenants that offer a group. */
+/* Other tenants that offer a group, but for those to whom this one leaves nothing. */
 static int32_t count_others(const scheduler_t *scheduler, const group_t *group) {
   const tenants_t *tenants = &scheduler->waiting.tenants;
-  return tenants->num_offers - (tenants->all[group->tenant].place != 0);
+  const tenant_t *own = &tenants->all[group->tenant];
+  const int32_t lower = group->best_effort ? 0 : tenants->num_lower - own->is_lower;
+  return tenants->num_offers - (own->place != 0) - lower;
 }
 
 /* Whether the tenant would have more than its share of places, and leave fewer than other tenants
@@ -450,6 +453,10 @@ static bool lacks_blocks(scheduler_t *scheduler, const admission_t *admission,
 /* What the walk does with the next group. Returns false if it ends there. */
 static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
   waiting_t *waiting = &scheduler->waiting;
+  /* Groups by best effort stand behind all others, and none begins while one of these waits; but if
+   * nothing runs, that one waits for rows which they hold. */
+  if (plan_is_out(scheduler, group))
+    return scheduler->pace.class == CLASS_BEST_EFFORT && scheduler->running.count == 0;
   if (is_behind_better(scheduler, admission, group)) return false;
   if (is_held(scheduler, group)) {
     waiting_hold(waiting, group);

@@ -70,14 +70,20 @@ static double decode_ns(const scheduler_t *scheduler, const group_t *group) {
 }
 
 /* What was kept for an earlier plan is 0 now. */
-static tenant_pace_t *pace_of_tenant(scheduler_t *scheduler, int32_t tenant) {
-  tenant_pace_t *pace = &scheduler->waiting.tenants.all[tenant].pace;
+static tenant_pace_t *renew(const scheduler_t *scheduler, tenant_pace_t *pace) {
   if (pace->number != scheduler->pace.number)
     *pace = (tenant_pace_t){.number = scheduler->pace.number, .round = MAX(pace->round, 1)};
   return pace;
 }
 
+static tenant_pace_t *pace_of_tenant(scheduler_t *scheduler, int32_t tenant) {
+  return renew(scheduler, &scheduler->waiting.tenants.all[tenant].pace);
+}
+
+/* Beside others, all that runs by best effort is as one client. */
 static tenant_pace_t *pace_of(scheduler_t *scheduler, const group_t *group) {
+  if (scheduler->pace.class == CLASS_BEST_EFFORT)
+    return renew(scheduler, &scheduler->best_effort.pace);
   return pace_of_tenant(scheduler, group->tenant);
 }
 
@@ -144,16 +150,51 @@ static bool is_short(const scheduler_t *scheduler, const group_t *group) {
 static void note_short_prompts(scheduler_t *scheduler) {
   const tenant_t *next = tenants_next(&scheduler->waiting.tenants);
   if (!scheduler->pace.is_on || scheduler->pace.client_ns == NO_BOUND) return;
-  if (next != NULL && is_short(scheduler, next->first)) note_due(scheduler, next->first);
+  if (next != NULL && !plan_is_out(scheduler, next->first) && is_short(scheduler, next->first))
+    note_due(scheduler, next->first);
   for (group_t *group = scheduler->pace.prefills; group != NULL; group = group->next)
-    if (plan_is_prefill(group) && is_short(scheduler, group)) note_due(scheduler, group);
+    if (plan_is_prefill(group) && !plan_is_out(scheduler, group) && is_short(scheduler, group))
+      note_due(scheduler, group);
+}
+
+/* ---- best effort ---- */
+
+/* Of the time that first tokens of others take, what best effort may have in a step: who comes
+ * waits for the one in flight. And of the time of a step, what it may have beside their tokens. */
+enum { FIRST_PART = 10, BESIDE_PART = 3 };
+/* A prompt counts as at most this multiple of the mean before it. */
+static const double LONG_PROMPT = 2;
+
+void plan_note_begun(scheduler_t *scheduler, const group_t *group) {
+  double *mean_ns = &scheduler->best_effort.first_ns;
+  const sequence_t *seq = &group->sequence;
+  if (group->best_effort || !cost_is_known(&scheduler->cost)) return;
+  cost_work_t work =
+      cost_of_tokens(seq->num_cached_tokens, seq->num_prompt_tokens - seq->num_cached_tokens);
+  work.of[COST_STEP] = work.of[COST_ROW] = 1;
+  const double ns = cost_ns(&scheduler->cost, &work);
+  *mean_ns = *mean_ns > 0 ? 0.9 * *mean_ns + 0.1 * MIN(ns, LONG_PROMPT * *mean_ns) : ns;
+}
+
+/* Its part of a first token; at least what any client may have. */
+static void pace_best_effort(scheduler_t *scheduler) {
+  step_pace_t *pace = &scheduler->pace;
+  const pace_options_t *options = &scheduler->options.pace;
+  const plan_t *plan = &scheduler->plan;
+  double ns = scheduler->best_effort.first_ns / FIRST_PART;
+  if (plan->num_entries > 0 && options->step_ns > 0) ns = MIN(ns, options->step_ns / BESIDE_PART);
+  ns = MAX(ns, MAX(options->client_ns, scheduler->cost.ns[COST_STEP]));
+  pace->is_on = true;
+  pace->client_ns = ns;
+  pace->step_ns = MIN(pace->step_ns, cost_ns(&scheduler->cost, &plan->work) + ns);
 }
 
 void plan_pace(scheduler_t *scheduler) {
   const pace_options_t *options = &scheduler->options.pace;
   const int32_t stages = scheduler->options.num_stages;
   step_pace_t *pace = &scheduler->pace;
-  *pace = (step_pace_t){.number = pace->number + 1,
+  *pace = (step_pace_t){.class = pace->class,
+                        .number = pace->number + 1,
                         .debt_ns = pace->debt_ns,
                         .draws_most = INT32_MAX,
                         .step_ns = NO_BOUND,
@@ -164,6 +205,7 @@ void plan_pace(scheduler_t *scheduler) {
   int32_t place = 0;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
     prefetch_planned(&scheduler->plan, place++, GROUP_WALKED);
+    if (plan_is_out(scheduler, group)) continue;
     plan_count_seat(scheduler, group, 1);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;
@@ -190,6 +232,7 @@ void plan_pace(scheduler_t *scheduler) {
   if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
+  if (pace->class == CLASS_BEST_EFFORT) pace_best_effort(scheduler);
   note_short_prompts(scheduler);
   spend_tower(scheduler, tower_ns);
   if (scheduler->options.ageing > 0 && options->step_ns > 0)
@@ -199,7 +242,8 @@ void plan_pace(scheduler_t *scheduler) {
 /* Time that the client may have in this step. */
 static double client_bound(const scheduler_t *scheduler, const tenant_pace_t *client) {
   const step_pace_t *pace = &scheduler->pace;
-  return pace->num_due > client->is_due ? pace->client_ns : NO_BOUND;
+  const bool is_bounded = pace->class == CLASS_BEST_EFFORT || pace->num_due > client->is_due;
+  return is_bounded ? pace->client_ns : NO_BOUND;
 }
 
 /* The same for prompts, behind its decodes. With ageing a long one has a time in which it must be
@@ -307,9 +351,10 @@ bool plan_next_round(scheduler_t *scheduler) {
 
 void plan_choose_first(scheduler_t *scheduler) {
   group_t *group = scheduler->pace.is_on ? plan_first_prefill(scheduler) : NULL;
-  while (group != NULL && (!plan_is_prefill(group) || group->masks.wait ||
-                           !(group->forked || table_advance(scheduler, &group->sequence)) ||
-                           pictures_block(scheduler, &group->sequence)))
+  while (group != NULL &&
+         (plan_is_out(scheduler, group) || !plan_is_prefill(group) || group->masks.wait ||
+          !(group->forked || table_advance(scheduler, &group->sequence)) ||
+          pictures_block(scheduler, &group->sequence)))
     group = group->next;
   scheduler->pace.first = group;
 }
@@ -320,7 +365,9 @@ static double step_left(const scheduler_t *scheduler) {
 
 static const tenant_pace_t *client_of(const scheduler_t *scheduler, const group_t *group) {
   static const tenant_pace_t nothing = {0};
-  const tenant_pace_t *client = &scheduler->waiting.tenants.all[group->tenant].pace;
+  const tenant_pace_t *client = scheduler->pace.class == CLASS_BEST_EFFORT
+                                    ? &scheduler->best_effort.pace
+                                    : &scheduler->waiting.tenants.all[group->tenant].pace;
   return client->number == scheduler->pace.number ? client : &nothing;
 }
 
@@ -330,7 +377,10 @@ static bool bounds_prompts(const scheduler_t *scheduler) {
 }
 
 bool plan_has_time(const scheduler_t *scheduler) {
-  return !bounds_prompts(scheduler) || scheduler->pace.num_chunks == 0 || step_left(scheduler) > 0;
+  const step_pace_t *pace = &scheduler->pace;
+  const bool is_bounded =
+      bounds_prompts(scheduler) || (pace->is_on && pace->class == CLASS_BEST_EFFORT);
+  return !is_bounded || pace->num_chunks == 0 || step_left(scheduler) > 0;
 }
 
 /* None for prompts if its decodes alone take more than it has. */

@@ -20,6 +20,18 @@ static inline void prefetch_planned(const plan_t *plan, int32_t i, size_t num_by
 
 /* ---- scheduler.c ---- */
 
+/* Whether the part of the plan that is being made is without the group. */
+static inline bool plan_is_out(const scheduler_t *scheduler, const group_t *group) {
+  const plan_class_t class = scheduler->pace.class;
+  return class != CLASS_ALL && group->best_effort != (class == CLASS_BEST_EFFORT);
+}
+
+/* Whether groups on the host come before those that wait: any, but for those by best effort, which
+ * others do not wait for. */
+static inline bool plan_host_first(const scheduler_t *scheduler) {
+  const group_t *first = scheduler->swapped.head; /* those by best effort stand last */
+  return first != NULL && !(scheduler->pace.class == CLASS_OTHERS && first->best_effort);
+}
 /* Tokens of the step that are not planned yet. */
 static inline int32_t plan_budget_left(const scheduler_t *scheduler) {
   return scheduler->budget - scheduler->plan.num_tokens;
@@ -53,6 +65,8 @@ void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times);
 /* Before the walk over `running`: how much time the step has, and each client; and which groups are
  * prefills. */
 void plan_pace(scheduler_t *scheduler);
+/* A prompt that does not run by best effort is begun: how long it takes. */
+void plan_note_begun(scheduler_t *scheduler, const group_t *group);
 /* Whether a group that decodes does so in this step. If those of its client take more than its
  * time, they take turns; at least one of them goes. */
 bool plan_takes_turn(scheduler_t *scheduler, group_t *group);
@@ -131,6 +145,7 @@ bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks)
 bool plan_blocks_beyond(scheduler_t *scheduler, const group_t *group);
 /* Preempts groups of other tenants for the group, which is the first of its tenant, so that it
  * lacks nothing; but only if its tenant has no more than its share with it, and those above theirs.
+ * Groups by best effort have no share beside it, and go first.
  * Returns false if that does not suffice. After a count. Groups that cannot leave yet, because a
  * step in flight decides how they go on, pause then if it would suffice with them. */
 bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack);

@@ -47,8 +47,10 @@ static void forget_computed(scheduler_t *scheduler, sequence_t *seq) {
   seq->num_prefill_tokens = sequence_num_planned(seq);
 }
 
-/* By priority, with that policy, then by arrival, whatever the order of the queue. */
+/* Those by best effort last; by priority, with that policy; then by arrival, whatever the order of
+ * the queue. */
 static bool came_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
+  if (left->best_effort != right->best_effort) return !left->best_effort;
   if (scheduler->options.priority_policy && left->request->priority != right->request->priority)
     return left->request->priority < right->request->priority;
   return left->arrival < right->arrival;
@@ -117,15 +119,17 @@ bool plan_is_protected(const scheduler_t *scheduler, const group_t *group) {
          group->num_preemptions - group->yield.count >= scheduler->options.max_preemptions;
 }
 
-/* The last of `running`, or with the priority policy the one of worst priority; never one whose
- * token is awaited. Protected groups are chosen only if there is no other victim. With the priority
- * policy a group that runs before the requester is never preempted: the requester itself counts as
- * unprotected. */
-static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) {
+/* The last of `running`, or of those by best effort alone; or with the priority policy the one of
+ * worst priority; never one whose token is awaited. Protected groups are chosen only if there is no
+ * other victim. With the priority policy a group that runs before the requester is never preempted:
+ * the requester itself counts as unprotected. NULL = all are awaited. */
+static group_t *choose_among(const scheduler_t *scheduler, const group_t *requester,
+                             bool best_effort) {
   group_t *victim = NULL;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (scheduler_awaits(group) || (plan_is_protected(scheduler, group) &&
-                                    !(scheduler->options.priority_policy && group == requester)))
+    if ((best_effort && !group->best_effort) || scheduler_awaits(group) ||
+        (plan_is_protected(scheduler, group) &&
+         !(scheduler->options.priority_policy && group == requester)))
       continue;
     bool worse = scheduler->options.priority_policy && victim != NULL &&
                  came_before(scheduler, victim, group);
@@ -133,10 +137,17 @@ static group_t *choose_victim(const scheduler_t *scheduler, group_t *requester) 
   }
   if (victim != NULL) return victim;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (scheduler_awaits(group)) continue;
+    if ((best_effort && !group->best_effort) || scheduler_awaits(group)) continue;
     if (victim == NULL || came_before(scheduler, victim, group)) victim = group;
   }
   return victim;
+}
+
+/* One by best effort, if any runs: so none of these makes another one go. */
+static group_t *choose_victim(const scheduler_t *scheduler, const group_t *requester) {
+  group_t *victim = NULL;
+  if (scheduler->waiting.num_best_effort > 0) victim = choose_among(scheduler, requester, true);
+  return victim != NULL ? victim : choose_among(scheduler, requester, false);
 }
 
 /* Preempts groups until `need` blocks are free. Returns false if the requester itself was

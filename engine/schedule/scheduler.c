@@ -320,7 +320,8 @@ bool scheduler_awaits(const group_t *group) {
 /* Whether the group of `running` is left out of this plan, or is planned already. */
 static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool prefill) {
   return plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
-         group->masks.wait || scheduler_awaits(group) || plan_pauses(scheduler, group);
+         group->masks.wait || plan_is_out(scheduler, group) || scheduler_awaits(group) ||
+         plan_pauses(scheduler, group);
 }
 
 /* Plans the prefills of `running`, without the groups that this plan has planned already. Returns
@@ -356,6 +357,7 @@ static bool plan_turns(scheduler_t *scheduler) {
        group = next) {
     next = group->next;
     prefetch_planned(&scheduler->plan, scheduler->plan.num_entries, GROUP_PLANNED);
+    if (plan_is_out(scheduler, group)) continue;
     if (needs_place_only(scheduler, group)) {
       if (group->planned_in == scheduler->num_plans || !plan_takes_turn(scheduler, group)) continue;
       group->planned_in = scheduler->num_plans;
@@ -391,6 +393,7 @@ static void plan_swapped(scheduler_t *scheduler) {
   int32_t num_seqs = scheduler->swapped.head != NULL ? plan_count_running(scheduler) : 0;
   for (group_t *group = scheduler->swapped.head, *next, *none = NULL; group != NULL; group = next) {
     next = group->next;
+    if (plan_is_out(scheduler, group)) return; /* those by best effort stand last */
     int32_t count = group->width;
     bool room = num_seqs + count <= scheduler->options.max_num_seqs &&
                 count_live(group) <= plan_budget_left(scheduler);
@@ -416,7 +419,8 @@ static void plan_swapped(scheduler_t *scheduler) {
 static group_t *first_prefill(scheduler_t *scheduler) {
   for (group_t *group = plan_first_prefill(scheduler); group != NULL; group = group->next) {
     if (!group->forked && plan_is_prefill(group) && !group->masks.wait &&
-        table_advance(scheduler, &group->sequence) && !pictures_block(scheduler, &group->sequence))
+        !plan_is_out(scheduler, group) && table_advance(scheduler, &group->sequence) &&
+        !pictures_block(scheduler, &group->sequence))
       return group;
   }
   return NULL;
@@ -430,8 +434,8 @@ static group_t *shortest_behind(const scheduler_t *scheduler, const group_t *fir
   group_t *shortest = NULL;
   for (group_t *group = first->next; group != NULL; group = group->next) {
     if (group->planned_in == scheduler->num_plans || group->planned_in == IN_VAIN ||
-        group->masks.wait || !plan_is_prefill(group) || !plan_is_shorter(scheduler, group, first) ||
-        pictures_block(scheduler, &group->sequence))
+        group->masks.wait || plan_is_out(scheduler, group) || !plan_is_prefill(group) ||
+        !plan_is_shorter(scheduler, group, first) || pictures_block(scheduler, &group->sequence))
       continue;
     if (shortest == NULL || plan_tokens_left(group) < plan_tokens_left(shortest)) shortest = group;
   }
@@ -461,8 +465,7 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
   while (stays && scheduler->plan.num_preempted == 0 && plan_budget_left(scheduler) > 0 &&
          plan_has_time(scheduler)) {
     group_t *group = shortest_behind(scheduler, first);
-    if (scheduler->swapped.head == NULL)
-      plan_admit(scheduler, now_ns, group != NULL ? group : first);
+    if (!plan_host_first(scheduler)) plan_admit(scheduler, now_ns, group != NULL ? group : first);
     if (group == NULL || plan_budget_left(scheduler) <= 0 || !plan_has_time(scheduler)) break;
     int32_t before = scheduler->plan.num_entries;
     group->planned_in = scheduler->num_plans;
@@ -479,7 +482,9 @@ static bool plan_shorter(scheduler_t *scheduler, uint64_t now_ns) {
 }
 
 static void plan_all_running(scheduler_t *scheduler, uint64_t now_ns) {
-  scheduler->num_plans++;
+  const bool goes_on =
+      scheduler->pace.class == CLASS_BEST_EFFORT && scheduler->plan.num_entries > 0;
+  scheduler->num_plans += !goes_on; /* groups of the first class keep that they are planned */
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   if (plan_decodes(scheduler) && plan_shorter(scheduler, now_ns)) plan_prefills(scheduler);
 }
@@ -488,6 +493,53 @@ static void collect_leaving(scheduler_t *scheduler) {
   int32_t most = scheduler->pool->floor->options.step_blocks;
   if (most == 0) most = scheduler->running.count > 0 ? FLOOR_BLOCKS_A_STEP : FLOOR_BLOCKS_IDLE;
   floor_collect(scheduler->pool, most);
+}
+
+/* Whether a group waits that this part of the plan is without, and that comes before all of it. If
+ * nothing runs, it waits for what some of these hold. */
+static bool others_wait(scheduler_t *scheduler) {
+  const tenant_t *next = tenants_next(&scheduler->waiting.tenants);
+  return scheduler->pace.class == CLASS_BEST_EFFORT && scheduler->running.count > 0 &&
+         next != NULL && !next->first->best_effort;
+}
+
+/* Plans the groups of a class behind those that are planned. */
+static void plan_groups(scheduler_t *scheduler, uint64_t now_ns, plan_class_t class) {
+  const plan_t *plan = &scheduler->plan;
+  scheduler->pace.class = class;
+  plan_all_running(scheduler, now_ns);
+  /* The first group was preempted by its own allocation, so nothing is planned yet. Its blocks are
+   * free now: plan the others. If they find none either, the next plan has one group less. */
+  bool starved = plan->num_preempted > 0 && plan->num_entries == 0;
+  if (starved && scheduler->running.head != NULL) plan_all_running(scheduler, now_ns);
+  if (plan->num_preempted == 0 && !others_wait(scheduler)) plan_swapped(scheduler);
+  if (plan->num_preempted == 0 && (!plan_host_first(scheduler) || scheduler->options.fair_share))
+    plan_admit(scheduler, now_ns, NULL);
+  if (plan->num_entries == 0 && plan_ends_pause(scheduler)) plan_all_running(scheduler, now_ns);
+  scheduler->num_sat_out += (uint64_t)scheduler->pace.num_sat_out;
+}
+
+/* For so long after others were there, a step by best effort is short: one may come again. */
+static const uint64_t LATELY_NS = 60000000000;
+
+/* Groups by best effort get what others leave: nothing beside their prompts, and else little time
+ * in each step as long as one of them may come. */
+static void plan_classes(scheduler_t *scheduler, uint64_t now_ns) {
+  const waiting_t *waiting = &scheduler->waiting;
+  const bool any_other = waiting->num_groups > waiting->num_best_effort;
+  uint64_t *others_ns = &scheduler->best_effort.others_ns;
+  if (any_other) *others_ns = now_ns;
+  if (waiting->num_best_effort == 0 || *others_ns == 0 || now_ns - *others_ns >= LATELY_NS) {
+    plan_groups(scheduler, now_ns, CLASS_ALL);
+    return;
+  }
+  step_pace_t others = {.class = CLASS_OTHERS, .debt_ns = scheduler->pace.debt_ns};
+  if (any_other) plan_groups(scheduler, now_ns, CLASS_OTHERS);
+  if (any_other) others = scheduler->pace;
+  if (others.num_chunks > 0) return;
+  plan_groups(scheduler, now_ns, CLASS_BEST_EFFORT);
+  others.number = scheduler->pace.number;
+  scheduler->pace = others; /* forecasts are for those who come, and these wait for none of them */
 }
 
 int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
@@ -503,17 +555,7 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
   if (scheduler->pool->floor != NULL) collect_leaving(scheduler);
   scheduler->budget = scheduler->options.max_num_batched_tokens;
   slices_continue(scheduler);
-  plan_all_running(scheduler, now_ns);
-  /* The first group was preempted by its own allocation, so nothing is planned yet. Its blocks are
-   * free now: plan the others. If they find none either, the next plan has one group less. */
-  bool starved = plan->num_preempted > 0 && plan->num_entries == 0;
-  if (starved && scheduler->running.head != NULL) plan_all_running(scheduler, now_ns);
-  if (plan->num_preempted == 0) plan_swapped(scheduler);
-  if (plan->num_preempted == 0 &&
-      (scheduler->swapped.head == NULL || scheduler->options.fair_share))
-    plan_admit(scheduler, now_ns, NULL);
-  if (plan->num_entries == 0 && plan_ends_pause(scheduler)) plan_all_running(scheduler, now_ns);
-  scheduler->num_sat_out += (uint64_t)scheduler->pace.num_sat_out;
+  plan_classes(scheduler, now_ns);
   states_plan(scheduler);
   for (int32_t i = 0; i < plan->num_entries; i++) {
     sequence_t *seq = plan->entries[i].sequence;

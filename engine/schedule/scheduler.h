@@ -52,6 +52,13 @@ typedef struct scheduler_options {
   int32_t snapshot_blocks; /* a decode makes a snapshot each time it has filled so many blocks */
 } scheduler_options_t;
 
+/* What is known for the groups that run by best effort. */
+typedef struct best_effort {
+  uint64_t others_ns; /* when a plan last had other groups; 0 = never */
+  double first_ns;    /* time that the prompts of others take, in the mean; 0 = none was seen */
+  tenant_pace_t pace; /* of all of them together, beside others */
+} best_effort_t;
+
 typedef struct scheduler {
   scheduler_options_t options;
   block_pool_t *pool;
@@ -78,6 +85,7 @@ typedef struct scheduler {
   slices_sum_t slices;
   cost_t cost;      /* of the steps that have ended */
   step_pace_t pace; /* of the plan being made */
+  best_effort_t best_effort;
   draft_sums_t drafts;
   struct activity *activity;     /* of the engine; NULL = none */
   struct image_rows *image_rows; /* of the engine, lent; NULL = the model sees no pictures */

@@ -92,6 +92,7 @@ void group_init(group_t *group, request_t *request, uint64_t arrival) {
   group->max_tokens = request->params.max_tokens;
   group->width = (int16_t)params_width(&request->params);
   group->ignore_eos = request->params.ignore_eos;
+  group->best_effort = request->best_effort;
   group->is_plain = is_plain(request);
   group->is_terse = group->is_plain && tells_text_only(request);
   group->in_use = true;

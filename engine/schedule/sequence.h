@@ -91,6 +91,7 @@ typedef struct group {
    * nothing of the request. */
   bool is_plain, is_terse;
   bool ignore_eos;     /* of the request */
+  bool best_effort;    /* of the request */
   int16_t width;       /* sequences: of beams as many as they may ever be; else 1 */
   sequence_t sequence; /* index 0; the other sequences follow through sequence.next */
   struct group *prev;  /* neighbour in `queue` */

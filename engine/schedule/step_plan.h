@@ -84,7 +84,11 @@ typedef struct pace_options {
   bool bounds_admission; /* no group is admitted with which decodes alone would take step_ns */
 } pace_options_t;
 
+/* Of which groups a plan, or the part of it that is being made, is. */
+typedef enum plan_class { CLASS_ALL, CLASS_OTHERS, CLASS_BEST_EFFORT } plan_class_t;
+
 typedef struct step_pace {
+  plan_class_t class;   /* with OTHERS and BEST_EFFORT, the times and counts below are theirs */
   bool is_on;           /* a bound is set, the costs are known, and a group decodes */
   double step_ns;       /* time of the step, less what plan_shorter sets aside */
   double client_ns;     /* time of a client, if a token is due to another one */

@@ -70,6 +70,7 @@ static group_t *offer_of(const tenant_t *tenant) {
 }
 
 bool tenants_precedes(const tenants_t *tenants, const group_t *left, const group_t *right) {
+  if (left->best_effort != right->best_effort) return !left->best_effort;
   if (tenants->priority_policy && left->request->priority != right->request->priority)
     return left->request->priority < right->request->priority;
   if (left->key != right->key) return left->key < right->key;
@@ -82,6 +83,7 @@ static uint64_t span_of(const tenants_t *tenants, const tenant_t *tenant) {
 
 static bool precedes(const tenants_t *tenants, const tenant_t *left, const tenant_t *right) {
   const group_t *one = offer_of(left), *other = offer_of(right);
+  if (one->best_effort != other->best_effort) return !one->best_effort;
   if (tenants->priority_policy && one->request->priority != other->request->priority)
     return one->request->priority < other->request->priority;
   uint64_t one_span = span_of(tenants, left), other_span = span_of(tenants, right);
@@ -114,10 +116,16 @@ static void settle(tenants_t *tenants, int32_t at) {
   }
 }
 
+static void set_lower(tenants_t *tenants, tenant_t *tenant, bool is_lower) {
+  tenants->num_lower += is_lower - tenant->is_lower;
+  tenant->is_lower = is_lower;
+}
+
 /* The tenant offers nothing now, so it must not be compared any more. */
 static void leave(tenants_t *tenants, tenant_t *tenant) {
   int32_t at = tenant->place - 1, last = --tenants->num_offers;
   tenant->place = 0;
+  set_lower(tenants, tenant, false);
   if (at == last) return;
   set_place(tenants, at, tenants->heap[last]);
   settle(tenants, at);
@@ -130,6 +138,7 @@ void tenants_update(tenants_t *tenants, tenant_t *tenant) {
   }
   if (tenant->place == 0)
     set_place(tenants, tenants->num_offers++, (int32_t)(tenant - tenants->all));
+  set_lower(tenants, tenant, offer_of(tenant)->best_effort);
   settle(tenants, tenant->place - 1);
 }
 

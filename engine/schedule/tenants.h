@@ -2,10 +2,11 @@
  * of its groups is its next one, and whose turn it is.
  *
  * A tenant stays in the table while it has a live group, and then until its place is needed. A heap
- * has the tenants that offer a group: the top is the one whose turn is next, by (with the priority
- * policy) the priority of the group that it offers; then, least served first, where all that lies
- * in one span counts as equal; then by the (key and) arrival of that group. All zero bytes are an
- * empty table. Engine thread only; allocates nothing.
+ * has the tenants that offer a group: the top is the one whose turn is next. One whose group runs
+ * by best effort comes behind all others; then by (with the priority policy) the priority of the
+ * group that it offers; then, least served first, where all that lies in one span counts as equal;
+ * then by the (key and) arrival of that group. All zero bytes are an empty table. Engine thread
+ * only; allocates nothing.
  */
 #ifndef INFERD_ENGINE_SCHEDULE_TENANTS_H
 #define INFERD_ENGINE_SCHEDULE_TENANTS_H
@@ -44,6 +45,7 @@ typedef struct tenant {
   uint64_t asked_ns;  /* when it was last seen to have a group */
   bool held;          /* it runs as many sequences as it may, so it offers no group */
   int32_t place;      /* 1 + its index in the heap; 0 = it is not there */
+  bool is_lower;      /* it is there with a group by best effort */
   int32_t next_walked;
   int32_t chain, older, newer; /* next one of its bucket; neighbours among those without groups */
   uint64_t counted_in;         /* scheduler.num_counts when the two counts were made; else both 0 */
@@ -60,8 +62,8 @@ typedef struct tenants {
   uint64_t most_served; /* the largest `served` that any tenant had when a plan was complete */
   int32_t num_used;     /* places that were ever used, but for place 0 */
   int32_t oldest_idle, newest_idle;
-  int32_t looked_at; /* place; scheduler.c looks at them in turn */
-  int32_t num_offers;
+  int32_t looked_at;             /* place; scheduler.c looks at them in turn */
+  int32_t num_offers, num_lower; /* tenants in the heap; of them, those that are lower */
   int32_t heap[TENANTS_MAX + 1]; /* [num_offers] places */
   int32_t buckets[2 * TENANTS_MAX];
   tenant_t all[TENANTS_MAX + 1];
@@ -72,8 +74,9 @@ int32_t tenants_take(tenants_t *tenants, uint64_t name);
 /* A group of this tenant has ended. */
 void tenants_give(tenants_t *tenants, int32_t index);
 
-/* True if `left` should run before `right`, if both are of one tenant: by priority, with that
- * policy; then by key; then by arrival. A strict order: no two groups are equal. */
+/* True if `left` should run before `right`, if both are of one tenant: not by best effort first;
+ * then by priority, with that policy; then by key; then by arrival. A strict order: no two groups
+ * are equal. */
 bool tenants_precedes(const tenants_t *tenants, const group_t *left, const group_t *right);
 
 /* The tenant offers another group, or was served: gives it its place in the heap. */

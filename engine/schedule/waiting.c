@@ -176,7 +176,13 @@ static void lift(waiting_t *waiting, tenant_t *tenant) {
 
 /* ---- arrivals ---- */
 
+static void count(waiting_t *waiting, const group_t *group, int32_t sign) {
+  waiting->num_groups += sign;
+  waiting->num_best_effort += sign * group->best_effort;
+}
+
 void waiting_add(waiting_t *waiting, group_t *group) {
+  count(waiting, group, 1);
   group->tenant = tenants_take(&waiting->tenants, group->request->tenant);
   tenant_t *tenant = waiting_tenant(waiting, group);
   uint32_t weight = group->tenant != 0 ? quota_weight(group->request->quota) : 1;
@@ -195,6 +201,7 @@ void waiting_add(waiting_t *waiting, group_t *group) {
 }
 
 void waiting_add_choice(waiting_t *waiting, group_t *group) {
+  count(waiting, group, 1);
   group->tenant = tenants_take(&waiting->tenants, group->request->tenant);
   waiting_insert(waiting, group);
   tenant_t *tenant = waiting_tenant(waiting, group);
@@ -223,5 +230,6 @@ void waiting_begun(waiting_t *waiting, group_t *group) {
 void waiting_end(waiting_t *waiting, group_t *group) {
   waiting_begun(waiting, group);
   waiting_release(waiting, group);
+  count(waiting, group, -1);
   tenants_give(&waiting->tenants, group->tenant);
 }

@@ -1,11 +1,11 @@
 /* waiting.h: the waiting queue of the scheduler, in the order in which groups should run.
  *
- * The groups of a tenant stand together, by (with the priority policy) their priority, then
- * their key and their arrival: one linked list (sequence.h) has those of all tenants, and a skip
- * list (Pugh 1990) over it finds the place of a group in O(log n), because a hundred thousand
- * groups may wait. Whose turn it is among the tenants is in tenants.h. A walk meets all groups in
- * order: that of the priorities, then the least served tenant's, then by arrival. Engine thread
- * only; allocates nothing.
+ * The groups of a tenant stand together, those by best effort last, by (with the priority policy)
+ * their priority, then their key and their arrival: one linked list (sequence.h) has those of all
+ * tenants, and a skip list (Pugh 1990) over it finds the place of a group in O(log n), because a
+ * hundred thousand groups may wait. Whose turn it is among the tenants is in tenants.h. A walk
+ * meets all groups in order: that of the priorities, then the least served tenant's, then by
+ * arrival. Engine thread only; allocates nothing.
  *
  * Fair shares are those of the virtual token counter (Sheng et al., "Fairness in Serving Large
  * Language Models", 2024): a tenant is charged for each token when it is computed.
@@ -20,11 +20,13 @@ typedef struct waiting {
   group_t *first[WAITING_LEVELS]; /* first group of each level of the skip list */
   group_t *oldest, *newest;       /* groups that have not begun, in order of arrival */
   bool fair_share;                /* false: no tenant is charged */
-  uint64_t num_visited; /* groups met by insertions, removals, deadlines, since the start */
-  int32_t num_held;     /* groups in the queue of tenants that are held */
-  int64_t weights;      /* of the tenants that have a group in the queue, their sum */
-  group_t *current;     /* in a walk: the group met last, if it is still there */
-  int32_t walked;       /* in a walk: 1 + the tenant that was met last; see next_walked */
+  uint64_t num_visited;    /* groups met by insertions, removals, deadlines, since the start */
+  int32_t num_held;        /* groups in the queue of tenants that are held */
+  int64_t weights;         /* of the tenants that have a group in the queue, their sum */
+  int32_t num_groups;      /* that have arrived and not ended, wherever they are; */
+  int32_t num_best_effort; /* of them, those by best effort */
+  group_t *current;        /* in a walk: the group met last, if it is still there */
+  int32_t walked;          /* in a walk: 1 + the tenant that was met last; see next_walked */
   tenants_t tenants;
 } waiting_t;
 

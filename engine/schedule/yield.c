@@ -13,6 +13,9 @@
  * 7. Nobody gives whose token is awaited before it can go on (masks, drafts, beams). If all would
  *    suffice with those, they all pause for the steps that are in flight, and give then.
  *
+ * 8. Groups by best effort have no share beside others: they give first, to whoever lacks room, and
+ *    take from their like alone.
+ *
  * What is computed twice is bounded by the tenants and requests that come. Engine thread only;
  * allocates nothing.
  */
@@ -95,10 +98,10 @@ static bool has_got_on(const group_t *group) {
          count_output(group) > group->yield.num_output;
 }
 
-/* By which of the two a tenant is above its share, and whether those may be chosen whose token is
- * awaited. */
+/* By which of the two a tenant is above its share; whether those may be chosen whose token is
+ * awaited; and whether only those by best effort may. */
 typedef struct preference {
-  bool blocks, awaited;
+  bool blocks, awaited, best_effort;
 } preference_t;
 
 /* Whether the plan may weigh all running groups once more: how often it does is up to those who
@@ -110,8 +113,23 @@ static bool may_weigh(scheduler_t *scheduler) {
   return scheduler->num_weighed <= WEIGHED_MAX;
 }
 
-/* The youngest group, by admission, of the tenant that is most above its share: one without which
- * that tenant keeps it, or (below) any. */
+/* Whether the group can make room for the requester, whatever the shares. */
+static bool may_give(const scheduler_t *scheduler, const group_t *group, const group_t *requester,
+                     preference_t by) {
+  const bool is_lower = group->best_effort && !requester->best_effort;
+  if (group->yield.is_chosen || (scheduler_awaits(group) && !by.awaited) ||
+      group->yield.let_in == scheduler->num_plans)
+    return false;
+  if (is_lower) return true;
+  return !by.best_effort && group->best_effort == requester->best_effort &&
+         group->tenant != requester->tenant && has_got_on(group) &&
+         !(scheduler->options.priority_policy &&
+           group->request->priority < requester->request->priority);
+}
+
+/* The youngest group by best effort, if the requester is none; else the youngest, by admission, of
+ * the tenant that is most above its share: one without which that tenant keeps it, or (below) any.
+ */
 static group_t *choose(scheduler_t *scheduler, const group_t *requester, preference_t by,
                        bool below) {
   group_t *chosen = NULL;
@@ -119,12 +137,8 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, prefere
   int64_t most = below ? 0 : -1;
   if (!may_weigh(scheduler)) return NULL;
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
-    if (group->yield.is_chosen || group->tenant == requester->tenant ||
-        (scheduler_awaits(group) && !by.awaited) || !has_got_on(group) ||
-        group->yield.let_in == scheduler->num_plans ||
-        (scheduler->options.priority_policy &&
-         group->request->priority < requester->request->priority))
-      continue;
+    if (!may_give(scheduler, group, requester, by)) continue;
+    if (group->best_effort && !requester->best_effort) return group;
     int64_t excess = excess_of(scheduler, counted(scheduler, group), blocks);
     int64_t loses = blocks ? count_blocks(scheduler, group) : group->width;
     if (excess <= most || (!below && excess < loses * scheduler->weights)) continue;
@@ -177,11 +191,11 @@ typedef struct givers {
 
 /* Chooses those who give what is lacking. Their counts are without them then. Returns whether they
  * suffice. */
-static bool choose_all(scheduler_t *scheduler, const group_t *group, lack_t lack, bool awaited,
+static bool choose_all(scheduler_t *scheduler, const group_t *group, lack_t lack, preference_t by,
                        givers_t *givers) {
   givers->count = 0;
   while (lack.num_seqs > 0 || lack.num_blocks > 0) {
-    const preference_t by = {.blocks = lack.num_seqs <= 0, .awaited = awaited};
+    by.blocks = lack.num_seqs <= 0;
     group_t *giver = givers->count < YIELDS_MAX ? choose(scheduler, group, by, false) : NULL;
     if (giver == NULL && givers->count < YIELDS_MAX) giver = choose(scheduler, group, by, true);
     if (giver == NULL) break;
@@ -237,11 +251,13 @@ static bool any_awaits(const scheduler_t *scheduler) {
 }
 
 /* Lets all pause who would give together, if some of them cannot give now. */
-static void begin_pause(scheduler_t *scheduler, const group_t *group, lack_t lack) {
+static void begin_pause(scheduler_t *scheduler, const group_t *group, lack_t lack,
+                        preference_t by) {
   givers_t givers;
   if (!any_awaits(scheduler)) return;
   if (scheduler->pause != 0 && scheduler->num_plans - scheduler->pause < PAUSE_PLANS_MIN) return;
-  if (choose_all(scheduler, group, lack, true, &givers)) {
+  by.awaited = true;
+  if (choose_all(scheduler, group, lack, by, &givers)) {
     scheduler->pause = scheduler->num_plans;
     for (int32_t i = 0; i < givers.count; i++) givers.all[i]->yield.pause = scheduler->pause;
   }
@@ -250,12 +266,14 @@ static void begin_pause(scheduler_t *scheduler, const group_t *group, lack_t lac
 
 bool plan_make_way(scheduler_t *scheduler, group_t *group, lack_t lack) {
   givers_t givers;
-  if (!plan_is_entitled(scheduler, group, lack.num_blocks > 0)) return false;
-  if (choose_all(scheduler, group, lack, false, &givers)) {
+  const preference_t by = {.best_effort = !plan_is_entitled(scheduler, group, lack.num_blocks > 0)};
+  if (by.best_effort && (group->best_effort || scheduler->waiting.num_best_effort == 0))
+    return false;
+  if (choose_all(scheduler, group, lack, by, &givers)) {
     for (int32_t i = 0; i < givers.count; i++) give(scheduler, givers.all[i]);
     return true;
   }
   keep_all(scheduler, &givers);
-  begin_pause(scheduler, group, lack);
+  begin_pause(scheduler, group, lack, by);
   return false;
 }

@@ -27,6 +27,7 @@ rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t b
   ASSERT_EQ(batch_new(options->max_num_batched_tokens, options->max_num_seqs, block_size,
                       rig->scheduler->table_stride, 1, &rig->batch),
             0);
+  rig->now_ns = 1;
   return rig;
 }
 
@@ -93,7 +94,7 @@ static void fork_beams(rig_t *rig, group_t *group) {
 }
 
 int32_t rig_step(rig_t *rig) {
-  int32_t rows = scheduler_plan(rig->scheduler, 1);
+  int32_t rows = scheduler_plan(rig->scheduler, rig->now_ns);
   batch_build(rig->batch, &rig->scheduler->plan);
   return rows;
 }

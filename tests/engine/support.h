@@ -17,6 +17,7 @@ typedef struct rig {
   group_t groups[SUPPORT_GROUPS];
   int32_t ids[SUPPORT_GROUPS][SUPPORT_TOKENS];
   int count;
+  uint64_t now_ns; /* of the plans; 1 at first */
 } rig_t;
 
 scheduler_options_t rig_options(int32_t max_num_seqs, int32_t budget, int32_t max_model_len);

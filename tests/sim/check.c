@@ -63,6 +63,7 @@ static long long name_of(const track_t *k) {
 /* True when `a` is preempted after `b`. */
 static bool came_before(const group_t *a, const group_t *b) {
   const request_t *x = a->request, *y = b->request;
+  if (x->best_effort != y->best_effort) return y->best_effort;
   if (sim.scenario->options.priority_policy && x->priority != y->priority) {
     return x->priority < y->priority;
   }
@@ -73,7 +74,8 @@ static bool came_before(const group_t *a, const group_t *b) {
 /* True when `a` has to run before `b`, if both are of one tenant. */
 static bool precedes(const group_t *a, const group_t *b) {
   bool same =
-      !sim.scenario->options.priority_policy || a->request->priority == b->request->priority;
+      a->request->best_effort == b->request->best_effort &&
+      (!sim.scenario->options.priority_policy || a->request->priority == b->request->priority);
   if (same && a->key != b->key) return a->key < b->key; /* check_key: of slo_policy alone */
   return came_before(a, b);
 }
@@ -454,6 +456,38 @@ static void check_queue_of(const scheduler_t *s) {
           name_of(check_track(&head->sequence)), need, num_free);
 }
 
+/* I14: by best effort nothing runs beside a prompt of others, or while one of them makes room; and
+ * none of these is let in while another waits that could be. */
+static void check_best_effort(const scheduler_t *s) {
+  const group_t *lower = NULL, *prompt = NULL, *newcomer = NULL;
+  for (int32_t i = 0; i < s->plan.num_entries; i++) {
+    const group_t *g = s->plan.entries[i].sequence->group;
+    const bool is_other = !check_track(&g->sequence)->script->best_effort;
+    if (is_other && s->plan.entries[i].num_computed < g->sequence.num_prefill_tokens && !g->forked)
+      prompt = g;
+    if (is_other) continue;
+    lower = g;
+    if (!check_run(g)->runs && check_run(g)->was_there) newcomer = g;
+  }
+  if (lower == NULL) return;
+  REQUIRE(prompt == NULL, "I14: request %lld runs beside the prompt of request %lld",
+          name_of(check_track(&lower->sequence)), name_of(check_track(&prompt->sequence)));
+  const group_queue_t *away[] = {&s->waiting.queue, &s->swapped};
+  for (int i = 0; i < 2; i++) {
+    for (const group_t *g = away[i]->head; g; g = g->next) {
+      const track_t *k = check_track(&g->sequence);
+      if (k->script->best_effort) continue;
+      REQUIRE(g->num_preemptions == check_run(g)->num_preemptions,
+              "I14: request %lld was preempted while request %lld ran", name_of(k),
+              name_of(check_track(&lower->sequence)));
+      REQUIRE(newcomer == NULL || i == 1 || s->running.count == 1 || fair_held(s, g) ||
+                  !check_run(g)->was_there,
+              "I14: request %lld is let in while request %lld waits",
+              name_of(check_track(&newcomer->sequence)), name_of(k));
+    }
+  }
+}
+
 void check_step(const batch_t *b) {
   const scheduler_t *s = sim.engine->scheduler;
   const plan_t *plan = &s->plan;
@@ -476,11 +510,15 @@ void check_step(const batch_t *b) {
           "a step of %d rows, %d sequences run, at most %d", b->num_reqs, check_num_sequences(s),
           o->max_num_seqs);
   fair_step();
-  law_step();
-  check_passing(s);
-  check_left_out(s);
-  check_queue_of(s);
-  pace_step(s);
+  if (scenario_has(sim.scenario, SIM_BEST_EFFORT)) {
+    check_best_effort(s); /* the others know one class */
+  } else {
+    law_step();
+    check_passing(s);
+    check_left_out(s);
+    check_queue_of(s);
+    pace_step(s);
+  }
   host_pool_check_step(s);
   for (int32_t r = 0; r < plan->num_entries; r++) {
     check_run(plan->entries[r].sequence->group)->in_plan = false;

@@ -60,11 +60,15 @@ static bool is_held_tenant(const scheduler_t *s, uint64_t name) {
 typedef struct turn {
   uint64_t tenant, key, id; /* key: 0 while the engine has not received the request */
   int64_t priority;
+  bool best_effort;
   int32_t index;
 } turn_t;
 
 static turn_t turn_of_request(const track_t *k) {
-  return (turn_t){.tenant = k->script->tenant, .id = k->sent->id, .priority = k->script->priority};
+  return (turn_t){.tenant = k->script->tenant,
+                  .id = k->sent->id,
+                  .priority = k->script->priority,
+                  .best_effort = k->script->best_effort};
 }
 
 static turn_t turn_of(const group_t *g) {
@@ -80,6 +84,7 @@ static uint64_t span(void) {
 }
 
 static bool turns_before(turn_t a, turn_t b) {
+  if (a.best_effort != b.best_effort) return b.best_effort;
   if (sim.scenario->options.priority_policy && a.priority != b.priority)
     return a.priority < b.priority;
   uint64_t one = served[a.tenant] / span(), other = served[b.tenant] / span();

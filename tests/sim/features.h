@@ -59,7 +59,8 @@
   X(CROWDED, 2, "several choices, two steps in flight, priorities; short of blocks and rows")      \
   X(BROKEN_OFF, 3, "clients go while their prompts are computed, and others share these")          \
   X(PICTURES, 12, "prompts have pictures, which a tower sees first")                               \
-  X(SHAPES, 0, "clients with fair shares ask for any shape: all places, beams, the whole pool")
+  X(SHAPES, 0, "clients with fair shares ask for any shape: all places, beams, the whole pool")    \
+  X(BEST_EFFORT, 3, "requests get what others leave")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

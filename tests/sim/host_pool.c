@@ -99,7 +99,7 @@ static void check_head(const scheduler_t *s) {
   const group_t *g = s->swapped.head;
   int32_t need = 0, bs = s->pool->block_size, count = 0;
   bool in_flight = false;
-  if (!g || s->plan.num_preempted > 0) return;
+  if (!g || g->request->best_effort || s->plan.num_preempted > 0) return; /* what others leave */
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
     if (!sequence_is_live(q)) continue;
     in_flight = in_flight || q->num_in_flight_tokens > 0;
@@ -160,6 +160,7 @@ void host_pool_check_step(const scheduler_t *s) {
   /* With fair shares others begin within their shares: law.c says which. */
   for (int32_t i = 0; i < s->plan.num_entries && s->swapped.head && !s->options.fair_share; i++) {
     const sequence_t *q = s->plan.entries[i].sequence;
+    if (s->swapped.head->request->best_effort && !q->group->request->best_effort) continue;
     REQUIRE(!check_run(q->group)->is_new, "I3: request %d is let in while others are on the host",
             check_track(q)->index);
   }

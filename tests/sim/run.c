@@ -407,6 +407,7 @@ static void submit(int index) {
                            .skip_special_tokens = r->skip_special,
                            .include_stop_string = r->include_stop,
                            .priority = r->priority,
+                           .best_effort = r->best_effort,
                            .tenant = r->tenant,
                            .salt = r->domain,
                            .adapter = r->adapter,

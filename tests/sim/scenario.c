@@ -24,7 +24,8 @@ enum {
   STREAM_RETURNS,
   STREAM_BROKEN_OFF,
   STREAM_SHAPES,
-  STREAM_PICTURES
+  STREAM_PICTURES,
+  STREAM_BEST_EFFORT
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -468,6 +469,12 @@ static void draw_broken_off(const scenario_t *c, int index, script_t *r) {
   if (scenario_has(c, SIM_BROKEN_OFF) && goes) r->cancel_after_ns = delay;
 }
 
+/* No body of the API can ask for it. */
+static void draw_best_effort(const scenario_t *c, int index, script_t *r) {
+  source_t s = source_of(c->seed, STREAM_BEST_EFFORT, (uint64_t)index);
+  r->best_effort = chance(&s, 40) && scenario_has(c, SIM_BEST_EFFORT) && !scenario_has(c, SIM_API);
+}
+
 /* Several sequences of one prompt, at most as many as run at once. */
 static void draw_choices(const scenario_t *c, source_t *s, script_t *r) {
   int32_t most =
@@ -625,6 +632,7 @@ static void draw_request(scenario_t *c, int index) {
   draw_stops(c, &s, r);
   draw_ends(c, &s, r);
   draw_broken_off(c, index, r);
+  draw_best_effort(c, index, r);
   draw_client(c, &s, r);
   draw_choices(c, &s, r);
   r->params.ignore_eos = chance(&s, 25);

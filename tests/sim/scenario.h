@@ -61,6 +61,7 @@ typedef struct script {
   bool stream, usage, return_ids, as_text; /* SIM_API: how it is asked and answered */
   int32_t slow_after; /* SIM_API: the client stops reading behind so many bytes; 0 = never */
   int64_t priority;
+  bool best_effort;
   uint64_t salt, tenant;
   int32_t adapter;             /* 0 = none */
   int32_t adapter_from;        /* it changes no token before this one */

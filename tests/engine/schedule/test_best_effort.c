@@ -1,0 +1,199 @@
+/* test_best_effort.c: who runs by best effort gets what all others leave, and nothing of them. */
+#include "engine/quota.h"
+#include "tests/engine/support.h"
+#include "tests/expect.h"
+
+enum { BLOCK = 4, CLIENT = 1, BATCH = 2 };
+static const uint64_t MINUTE_NS = 60000000000;
+
+/* A step costs 1 ms, a row 1 ms, a token 0.1 ms: known, and learned from nothing. */
+static rig_t *rig_of(int32_t max_num_seqs, int32_t num_blocks, bool chunked) {
+  scheduler_options_t options = rig_options(max_num_seqs, 512, 1000);
+  options.fair_share = true;
+  options.chunked_prefill = chunked;
+  options.pace = (pace_options_t){.step_ns = 30e6, .client_ns = 2e6};
+  rig_t *rig = rig_new(&options, num_blocks, BLOCK, false);
+  rig->scheduler->cost =
+      (cost_t){.ns = {[COST_STEP] = 1e6, [COST_ROW] = 1e6, [COST_TOKEN] = 1e5}, .num_steps = 1000};
+  return rig;
+}
+
+static group_t *add_of(rig_t *rig, uint64_t tenant, bool best_effort, int32_t prompt,
+                       int32_t output) {
+  rig->requests[rig->count].tenant = tenant;
+  rig->requests[rig->count].best_effort = best_effort;
+  return rig_add(rig, prompt, output, rig->count);
+}
+
+static group_t *add_line(rig_t *rig) {
+  return add_of(rig, BATCH, true, 4, 400);
+}
+
+static group_t *add_chat(rig_t *rig, int32_t prompt) {
+  return add_of(rig, CLIENT, false, prompt, 400);
+}
+
+static void run(rig_t *rig, int steps) {
+  for (int i = 0; i < steps; i++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+  }
+}
+
+static void end(rig_t *rig, group_t *group) {
+  scheduler_finish(rig->scheduler, group, SEQUENCE_FINISHED_STOPPED);
+}
+
+/* Entries of the next plan; it is committed. */
+static int32_t count_next(rig_t *rig) {
+  int32_t count = rig_step(rig);
+  rig_commit(rig, 1);
+  return count;
+}
+
+Test(best_effort, alone_it_has_the_whole_step) {
+  rig_t *rig = rig_of(16, 2000, true);
+  for (int i = 0; i < 10; i++) add_line(rig);
+  run(rig, 1);
+  for (int i = 0; i < 5; i++) ASSERT_EQ(count_next(rig), 10);
+  rig_free(rig);
+}
+
+Test(best_effort, beside_a_prompt_of_others_it_gets_nothing) {
+  rig_t *rig = rig_of(16, 2000, true);
+  for (int i = 0; i < 10; i++) add_line(rig);
+  run(rig, 1);
+  group_t *chat = add_chat(rig, 600);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(chat, 512));
+  rig_commit(rig, 1);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(chat, 88));
+  rig_commit(rig, 1);
+  /* The prompt took 1 + 1 + 60 ms: beside its tokens all lines have 6.2 ms, which is five of them.
+   */
+  for (int i = 0; i < 4; i++) {
+    ASSERT_EQ(count_next(rig), 6);
+    ASSERT_EQ(rig_chunk(rig, chat), 1);
+  }
+  rig_free(rig);
+}
+
+/* A third of a step is 10 ms, and a client may have 2: of lines of 2 ms five go, and one if less
+ * than that is a tenth of a prompt; of lines of 3 ms three, and one. */
+Test(best_effort, beside_tokens_of_others_it_has_no_more_than_a_third_of_a_step) {
+  static const struct {
+    double token_ns;
+    int32_t prompt, lines;
+  } cases[] = {{1e6, 600, 5}, {1e6, 4, 1}, {2e6, 600, 3}, {2e6, 4, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    rig_t *rig = rig_of(16, 2000, true);
+    rig->scheduler->cost.ns[COST_TOKEN] = cases[i].token_ns;
+    for (int j = 0; j < 10; j++) add_line(rig);
+    run(rig, 1);
+    group_t *chat = add_chat(rig, cases[i].prompt);
+    run(rig, 2);
+    for (int j = 0; j < 4; j++) {
+      ASSERT_EQ_FOR(count_next(rig), 1 + cases[i].lines, "case %d", (int)i);
+      ASSERT_EQ_FOR(rig_chunk(rig, chat), 1, "case %d", (int)i);
+    }
+    rig_free(rig);
+  }
+}
+
+/* The prompt took 1 + 1 + 60 ms: of a tenth of it, 6.2 ms, five lines of 1.1 ms have a token. */
+Test(best_effort, a_step_is_short_for_a_minute_after_others) {
+  rig_t *rig = rig_of(16, 2000, true);
+  group_t *lines[10];
+  run(rig, 1);
+  group_t *chat = add_chat(rig, 600);
+  run(rig, 3);
+  end(rig, chat);
+  for (int i = 0; i < 10; i++) lines[i] = add_line(rig);
+  rig->now_ns += MINUTE_NS - 1;
+  run(rig, 20); /* the prompts begin */
+  int32_t least = INT32_MAX, most = 0, entries = 0;
+  int32_t before[10];
+  for (int i = 0; i < 10; i++) before[i] = lines[i]->sequence.num_output_tokens;
+  for (int i = 0; i < 20; i++) entries = MAX(entries, count_next(rig));
+  for (int i = 0; i < 10; i++) {
+    const int32_t got = lines[i]->sequence.num_output_tokens - before[i];
+    if (before[i] == 0) continue; /* it waits for the end of others */
+    least = MIN(least, got);
+    most = MAX(most, got);
+  }
+  EXPECT_EQ(entries, 5);
+  EXPECT_LE_FOR(most - least, 1, "they take turns: %d to %d", least, most);
+  rig->now_ns += 1;
+  run(rig, 2);
+  EXPECT_EQ_FOR(count_next(rig), 10, "a minute after the last plan with others");
+  rig_free(rig);
+}
+
+Test(best_effort, what_comes_later_goes_before_it) {
+  rig_t *rig = rig_of(2, 2000, true);
+  group_t *line = add_of(rig, CLIENT, true, 8, 10), *first = add_chat(rig, 8),
+          *second = add_chat(rig, 8);
+  rig_step(rig);
+  ASSERT_PLAN(rig, CHUNK(first, 8), CHUNK(second, 8));
+  EXPECT_EQ(line->sequence.status, SEQUENCE_WAITING);
+  rig_free(rig);
+}
+
+/* The client gets all places, which is more than its share. */
+Test(best_effort, it_makes_room_at_once_for_whoever_lacks_it) {
+  rig_t *rig = rig_of(4, 2000, true);
+  for (int i = 0; i < 4; i++) add_line(rig);
+  run(rig, 1);
+  for (int i = 0; i < 4; i++) {
+    group_t *chat = add_chat(rig, 8);
+    rig_step(rig);
+    ASSERT_EQ_FOR(rig_chunk(rig, chat), 8, "chat %d", i);
+    rig_commit(rig, 1);
+  }
+  EXPECT_EQ(rig->scheduler->num_yields, 4);
+  run(rig, 20);
+  EXPECT_EQ_FOR(rig->scheduler->num_yields, 4, "it takes nothing back");
+  rig_free(rig);
+}
+
+/* A stream needs its next block, and so does the line: the line leaves, whoever asks. */
+Test(best_effort, where_blocks_are_short_it_leaves) {
+  for (int first = 0; first < 2; first++) {
+    rig_t *rig = rig_of(8, 12, true);
+    group_t *line = first ? add_line(rig) : NULL, *chat = add_of(rig, CLIENT, false, 8, 400);
+    if (line == NULL) line = add_line(rig);
+    run(rig, 30);
+    EXPECT_EQ_FOR(chat->num_preemptions, 0, "line first: %d", first);
+    EXPECT_GT_FOR(line->num_preemptions, 0, "line first: %d", first);
+    EXPECT_EQ(chat->sequence.status, SEQUENCE_RUNNING);
+    rig_free(rig);
+  }
+}
+
+/* A chat that its key does not let begin. */
+Test(best_effort, who_cannot_run_keeps_nothing_from_it) {
+  rig_t *rig = rig_of(8, 2000, true);
+  quota_t one = {.max_running = 1};
+  for (int i = 0; i < 2; i++) {
+    rig->requests[i].quota = &one;
+    add_chat(rig, 8);
+  }
+  group_t *line = add_line(rig);
+  run(rig, 10);
+  EXPECT_EQ(rig->groups[1].sequence.status, SEQUENCE_WAITING);
+  EXPECT_GT(line->sequence.num_output_tokens, 5);
+  rig_free(rig);
+}
+
+/* Prompts that are planned whole, as those of encoders: behind the first, what time is left for. */
+Test(best_effort, whole_prompts_share_a_short_step) {
+  rig_t *rig = rig_of(16, 2000, false);
+  group_t *chat = add_chat(rig, 100);
+  run(rig, 2);
+  end(rig, chat);
+  for (int i = 0; i < 4; i++) add_of(rig, BATCH, true, 100, 1);
+  rig_step(rig);
+  EXPECT_EQ_FOR(rig->scheduler->plan.num_entries, 1, "11 ms of 2");
+  rig_free(rig);
+}
