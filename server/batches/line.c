@@ -129,6 +129,7 @@ void line_start(line_t *line, const line_client_t *client) {
                                        .key = api_key_use(client->key),
                                        .source = client->source,
                                        .is_errand = true,
+                                       .best_effort = true,
                                        .seed = hash_bytes((const uint8_t *)id, (size_t)length) | 1},
                             .body = {.bytes = copy, .length = line->body.length, .charge = charge},
                             .wrote = on_wrote,

@@ -51,8 +51,7 @@ typedef struct batch_run {
 typedef struct runner {
   server_t *server;
   batch_run_t *first, **last;
-  int32_t in_flight, window;
-  uint64_t stepped_ns;
+  int32_t in_flight;
   bool stopped;
   runner_counts_t counts; /* those since start */
   uv_idle_t idle;         /* active while a turn has work */
@@ -426,27 +425,6 @@ static void leave(batch_run_t *run, bulk_status_t status) {
 
 /* ---- the turns ---- */
 
-/* Lines whose completions may live. */
-static int32_t own_lines(const runner_t *runner) {
-  int32_t count = 0;
-  for (const batch_run_t *run = runner->first; run != NULL; run = run->next) {
-    for (const line_t *line = run->first; line != NULL; line = line->next)
-      count += line->step != LINE_QUEUED;
-  }
-  return count;
-}
-
-/* How many lines may be in flight: twice as many as long as nobody else asks, else half as many. */
-static void step_window(runner_t *runner) {
-  const server_t *server = runner->server;
-  int32_t others = completions_live(server) - own_lines(runner);
-  int32_t most = server->config->max_num_seqs > 0 ? (int32_t)server->config->max_num_seqs : 64;
-  uint64_t now_ns = clock_now_ns();
-  if (now_ns - runner->stepped_ns < (uint64_t)RUNNER_STEP_MS * 1000000) return;
-  runner->stepped_ns = now_ns;
-  runner->window = others > 0 ? MAX(runner->window / 2, 1) : MIN(runner->window * 2, most);
-}
-
 static line_t *next_line(batch_run_t *run, uint64_t now_ns) {
   line_t *line = run->first;
   while (line != NULL && (line->step != LINE_QUEUED || line->not_before_ns > now_ns))
@@ -454,13 +432,14 @@ static line_t *next_line(batch_run_t *run, uint64_t now_ns) {
   return line;
 }
 
-/* Starts lines, one of each batch in turn. */
+/* Starts lines, one of each batch in turn, as many as the engine runs at once. */
 static void start_lines(runner_t *runner) {
+  const int32_t most = engine_info(runner->server->engine)->max_num_seqs;
   uint64_t now_ns = clock_now_ns();
   bool any = true;
-  while (any && runner->in_flight < runner->window) {
+  while (any && runner->in_flight < most) {
     any = false;
-    for (batch_run_t *run = runner->first; run != NULL && runner->in_flight < runner->window;
+    for (batch_run_t *run = runner->first; run != NULL && runner->in_flight < most;
          run = run->next) {
       line_t *line = next_line(run, now_ns);
       if (line == NULL || run->batch.status != BATCH_IN_PROGRESS) continue;
@@ -537,7 +516,6 @@ static void turn(uv_idle_t *idle) {
   bool ready = !runner->stopped && server->phase < SERVER_DRAINING && server->engine != NULL &&
                engine_state(server->engine) == ENGINE_READY;
   if (ready) {
-    step_window(runner);
     advance_runs(runner);
     start_lines(runner);
   }
@@ -625,7 +603,6 @@ int runner_new(server_t *server, inferd_error_t *error) {
   if (runner == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
   runner->server = server;
   runner->last = &runner->first;
-  runner->window = 1;
   uv_idle_init(server->loop, &runner->idle);
   runner->idle.data = runner;
   server->runner = runner;

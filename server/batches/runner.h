@@ -1,8 +1,8 @@
 /* runner.h: runs the lines of batches, in what the requests of clients leave.
  *
- * Each line is an errand of its endpoint. How many are in the engine at once adapts: it doubles up
- * to what the engine runs at once while no client asks, and halves down to one while some does. A
- * batch has a share of its own beside its key's. Loop thread.
+ * Each line is an errand of its endpoint, and runs by best effort: the engine gives it what clients
+ * leave. As many are in it as it runs at once. A batch has a share of its own beside its key's.
+ * Loop thread.
  */
 #ifndef INFERD_SERVER_BATCHES_RUNNER_H
 #define INFERD_SERVER_BATCHES_RUNNER_H
@@ -17,7 +17,6 @@ enum {
   RUNNER_BATCHES_EACH = 2,      /* of one key */
   RUNNER_FETCH_LINES = 64,      /* lines that are read at once, */
   RUNNER_FETCH_BYTES = 1 << 20, /* or until they have so many bytes */
-  RUNNER_STEP_MS = 100,         /* between two changes of the number in flight */
   RUNNER_AGAIN_MS = 1000        /* after a write that failed */
 };
 

@@ -124,6 +124,7 @@ static void admit(completion_t *completion) {
     request->adapter_dir = completion->lora != NULL ? completion->lora->path : NULL;
     request->name = name;
     request->tenant = completion->source;
+    request->best_effort = completion->best_effort;
     request->quota = completion->key != NULL ? &completion->key->quota : NULL;
     request->arrival_ns = completion->arrival_ns;
     requests[i] = request;
@@ -321,6 +322,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
       charge_open(exchange->server->ledger, exchange->source, LEDGER_values);
   completion->arrival_ns = exchange->arrival_ns;
   completion->seed = exchange->seed;
+  completion->best_effort = exchange->best_effort;
   return completion;
 }
 

@@ -117,8 +117,9 @@ struct completion {
   int32_t outstanding; /* inputs submitted and not DONE */
   bool admitted;
   uint64_t arrival_ns, queued_ns;
-  uint64_t seed;   /* of a request that gives none; 0 = draw one */
-  int64_t created; /* unix seconds */
+  uint64_t seed;    /* of a request that gives none; 0 = draw one */
+  bool best_effort; /* of the exchange */
+  int64_t created;  /* unix seconds */
   /* output */
   const char *head; /* "id":…,"object":…,"created":…,"model":…, in the arena */
   size_t head_length;

@@ -49,6 +49,7 @@ struct exchange {
   exchange_log_t log; /* for the access line */
   wire_t wire;        /* of the path, whether it has a route or not */
   bool is_errand;     /* no client sent it: errand.h */
+  bool best_effort;   /* it gets what all others leave: request_t */
   bool passed_on;     /* another process has answered it, and logs it */
   uint64_t seed;      /* of a request that gives none; 0 = draw one */
   bool shows_rates;   /* its answer has the x-ratelimit headers of the key */

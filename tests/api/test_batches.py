@@ -8,7 +8,7 @@ import time
 
 import openai
 import pytest
-from harness import DEMO, ROOT, Server, wait_until
+from harness import DEMO, ROOT, Server, run, wait_until
 from openai.types import Batch, FileObject
 from storing import ALICE, BOB, alice, bob, client, keys, server, start  # noqa: F401
 
@@ -236,7 +236,9 @@ def test_a_cancelled_batch_keeps_what_it_has(alice):
     assert done.status == "cancelled" and done.cancelled_at >= done.cancelling_at
     assert 0 < done.request_counts.completed < 200
     found = results(alice, done.output_file_id)
-    assert len(found) == done.request_counts.completed and found[0]["custom_id"] == "0"
+    assert len(found) == done.request_counts.completed
+    numbers = [int(one["custom_id"]) for one in found]
+    assert numbers == sorted(set(numbers)), "in the order of the lines, each once"
     assert alice.batches.cancel(made.id).status == "cancelled"
     finished = wait(alice, create(alice, upload(alice, [line("a")])))
     with pytest.raises(openai.BadRequestError):
@@ -353,27 +355,34 @@ def test_a_key_has_at_most_64_batches_that_have_not_ended(start, tmp_path):
     assert server.stop() == 0, server.log()
 
 
-def test_clients_come_first(server, alice):
-    """While one asks, batches have a line in flight or few."""
-    lines = [line(f"{i}", max_tokens=40, ignore_eos=True) for i in range(400)]
+def test_clients_come_first(inferd, start, tmp_path):
+    """By the journal: no line has a token in a step that reads a prompt of a client."""
+    journal, trace = tmp_path / "steps", tmp_path / "steps.json"
+    server = start(tmp_path / "answers.db", "--journal", journal)
+    alice = client(server)
+    lines = [line(f"{i}", max_tokens=60, ignore_eos=True) for i in range(600)]
     made = create(alice, upload(alice, lines))
-    wait_until(lambda: server.metric("inferd_requests_running") >= 8, "a full engine", 60)
-    seen, stop = [], threading.Event()
-
-    def ask():
-        while not stop.is_set():
-            alice.completions.create(model="demo", prompt="Hi", max_tokens=30,
-                                     extra_body={"ignore_eos": True})
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: seen.append(server.metric("inferd_requests_running")) or seen[-1] <= 4,
-               "the batch to make room", 60)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert alice.batches.cancel(made.id).status in ("cancelling", "cancelled")
+    wait_until(lambda: alice.batches.retrieve(made.id).request_counts.completed > 0, "a line", 60)
+    for i in range(8):
+        alice.completions.create(model="demo", prompt=f"{i} " + "word " * 300, max_tokens=5,
+                                 extra_headers={"X-Request-Id": f"chat-{i}"})
+    answered = alice.batches.retrieve(made.id).request_counts.completed
+    assert answered < 600, "the batch was there all the time"
+    alice.batches.cancel(made.id)
+    assert server.stop() == 0, server.log()
+    assert run(inferd, "replay", "--trace", trace, journal, cwd=ROOT).returncode == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events
+             if event["name"] == "thread_name"}
+    steps = {"chat": set(), "batch": set()}
+    for event in events:
+        name = names.get(event.get("tid"), "")
+        kind = "chat" if "chat-" in name else "batch" if "batch_" in name else None
+        if event["name"] in ("prompt", "draws")[:1 if kind == "chat" else 2] and kind:
+            args = event["args"]
+            steps[kind].update(range(args["first step"], args["last step"] + 1))
+    assert len(steps["chat"]) >= 8 and len(steps["batch"]) > 30
+    assert not steps["chat"] & steps["batch"]
 
 
 def test_a_batch_outlives_kills_and_no_line_is_twice(start, tmp_path):
