@@ -227,9 +227,9 @@ def test_what_of_a_store_cannot_be_made_again_is_named(inferd, stored, tmp_path)
 @pytest.mark.skipif(not PLAIN, reason="sanitizers have their own handlers")
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 def test_a_crash_leaves_a_journal(inferd, tmp_path, number):
-    """The handler of a crash has all written. A kill may take what came since the thread that writes
-    last looked, so there the record of the arrival is waited for: it is not more than a look away,
-    whatever the answer, which has seconds to go, does."""
+    """The handler of a crash has all written. A kill may take what came since the thread that
+    writes last looked, so there the record of the arrival is waited for: it is not more than a look
+    away, whatever the answer, which has seconds to go, does."""
     path, arrival = tmp_path / "steps", b"the-one-that-runs"
     server = Server(inferd, DEMO, "--max-num-seqs", 4, "--num-blocks", 600, "--max-model-len", 8192,
                     "--journal", path)
