@@ -103,7 +103,10 @@ def test_short_convolutions(program):
 
 
 def test_gated_delta_nets(program):
-    check_states(program, "delta")
+    """In float16, where devices differ by 0.003 (rms). To bfloat16 the device rounds what the CPU
+    keeps in float32: they differ by 0.025 with these weights, and by 0.17 at most, too near the
+    bounds for a few tokens."""
+    check_states(program, "delta", "--dtype", "float16")
 
 
 def test_mamba2_and_experts_without_a_gate(program):
