@@ -6,6 +6,30 @@
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 
+typedef struct picturing {
+  const batch_t *batch;
+  float *out;
+  const weight_t *table;
+  int32_t id;
+  float scale;
+} picturing_t;
+
+static void pictures_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const picturing_t *job = context;
+  for (int64_t i = first; i < last; i++)
+    weight_unpack_row(job->table, job->id, job->scale, false,
+                      job->out + (int64_t)job->batch->embedded_tokens[i] * job->table->cols);
+}
+
+static void cpu_embed_layer_pictures(device_t *device, act_t *out, const weight_t *table,
+                                     int32_t id, float scale) {
+  picturing_t job = {device->batch, FLOATS(out), table, id, scale};
+  CHECK_RANGE(id, 0, table->rows);
+  pool_run(device->pool, pictures_task, &job, device->batch->num_embedded,
+           INLINE_ELEMENTS / table->cols + 1);
+}
+
 typedef struct gating_rows {
   const device_t *device;
   const input_gate_t *gate;
@@ -49,4 +73,5 @@ static void cpu_scale(device_t *device, act_t *values, const vector_t *factor, i
   pool_run(device->pool, scale_task, &job, rows, INLINE_ELEMENTS / width + 1);
 }
 
-const per_layer_ops_t cpu_per_layer_ops = {.gate = cpu_input_gate, .scale = cpu_scale};
+const per_layer_ops_t cpu_per_layer_ops = {
+    .embed_pictures = cpu_embed_layer_pictures, .gate = cpu_input_gate, .scale = cpu_scale};

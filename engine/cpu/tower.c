@@ -59,17 +59,28 @@ static int cpu_tower_prepare(device_t *device, int32_t head_dim_max, inferd_erro
   return 0;
 }
 
-static void rotate_task(void *context, int64_t first, int64_t last, int worker) {
+/* What is done with q, k and v before they meet: norms of heads, then the rotation. */
+static void turn_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const seeing_t *job = context;
   const tower_attention_t *attention = job->attention;
+  const kernels_t *kernels = job->device->kernels;
   int32_t dim = attention->head_dim, parts = attention->rope_parts, half = dim / parts / 2;
+  const vector_t *const norms[] = {attention->q_norm, attention->k_norm, NULL};
+  const norm_args_t plain = {NORM_RMS, dim, attention->norm_eps, NULL, NULL};
   for (int64_t row = first; row < last; row++) {
     float *value = job->qkv + row * job->width;
+    for (int32_t i = 0; norms[0] != NULL && i < 3 * attention->num_heads; i++) {
+      norm_args_t args = plain;
+      const vector_t *norm = norms[i / attention->num_heads];
+      if (norm != NULL) args.weight = norm->values;
+      kernels->norm(value + (int64_t)i * dim, value + (int64_t)i * dim, NULL, &args);
+    }
+    if (attention->cosine == NULL) continue;
     const float *cosine = attention->cosine + row * (dim / 2);
     const float *sine = attention->sine + row * (dim / 2);
     for (int32_t i = 0; i < 2 * attention->num_heads * parts; i++, value += dim / parts)
-      job->device->kernels->rotate(value, cosine + i % parts * half, sine + i % parts * half, half);
+      kernels->rotate(value, cosine + i % parts * half, sine + i % parts * half, half);
   }
 }
 
@@ -173,9 +184,10 @@ static void cpu_tower_attend(device_t *device, act_t *out, act_t *qkv,
   int64_t tiles = 0;
   for (int32_t i = 0; i < segments->count; i++)
     tiles += DIV_UP(segments->starts[i + 1] - segments->starts[i], TILE_ROWS);
-  if (attention->cosine != NULL && attention->first_row == 0) {
+  if ((attention->cosine != NULL || attention->q_norm != NULL) && attention->first_row == 0) {
     CHECK_EQ(dim % (2 * attention->rope_parts), 0);
-    pool_run(device->pool, rotate_task, &job, rows, INLINE_ELEMENTS / job.width + 1);
+    CHECK_EQ(attention->q_norm == NULL, attention->k_norm == NULL);
+    pool_run(device->pool, turn_task, &job, rows, INLINE_ELEMENTS / job.width + 1);
   }
   pool_run(device->pool, see_task, &job, tiles * heads, 1);
 }
@@ -184,5 +196,35 @@ static act_t *cpu_tower_rows(act_t *act, int64_t values) {
   return ACT(FLOATS(act) + values);
 }
 
-const tower_ops_t cpu_tower_ops = {
-    .prepare = cpu_tower_prepare, .rows = cpu_tower_rows, .attend = cpu_tower_attend};
+typedef struct clipping {
+  float *out;
+  const float *in;
+  const tower_columns_t *columns;
+  float least, most;
+} clipping_t;
+
+static void clip_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const clipping_t *job = context;
+  const tower_columns_t *columns = job->columns;
+  for (int64_t row = first; row < last; row++) {
+    const float *in = job->in + row * columns->width;
+    float *out = job->out + row * columns->stride + columns->first;
+    for (int32_t i = 0; i < columns->width; i++) {
+      const float value = in[i] < job->least ? job->least : in[i];
+      out[i] = value > job->most ? job->most : value;
+    }
+  }
+}
+
+static void cpu_tower_clip(device_t *device, act_t *out, const tower_columns_t *columns,
+                           const act_t *in, float least, float most, int32_t rows) {
+  clipping_t job = {FLOATS(out), FLOATS(in), columns, least, most};
+  CHECK_LE(columns->first + columns->width, columns->stride);
+  pool_run(device->pool, clip_task, &job, rows, INLINE_ELEMENTS / columns->width + 1);
+}
+
+const tower_ops_t cpu_tower_ops = {.prepare = cpu_tower_prepare,
+                                   .rows = cpu_tower_rows,
+                                   .attend = cpu_tower_attend,
+                                   .clip = cpu_tower_clip};

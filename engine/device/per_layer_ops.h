@@ -22,6 +22,10 @@ typedef struct input_gate {
 } input_gate_t;
 
 typedef struct per_layer_ops {
+  /* Of the tokens with rows of pictures (batch_t.embedded_rows): out[T, width] = table[id] * scale.
+   */
+  void (*embed_pictures)(struct device *device, act_t *out, const weight_t *table, int32_t id,
+                         float scale);
   /* out[rows, width]; may be `in`. */
   void (*gate)(struct device *device, act_t *out, const act_t *in, const act_t *factors,
                const input_gate_t *gate, int32_t rows);

@@ -22,11 +22,20 @@ typedef struct tower_attention {
    * 4) by angle i, and (D / 2 + i, D / 2 + i + D / 4) by angle D / 4 + i. */
   const float *cosine, *sine;
   int32_t rope_parts;
+  /* RMSNorms over each head of q and of k before the rotation, [D], NULL = none; with these also
+   * one of v, without weights. */
+  const vector_t *q_norm, *k_norm;
+  float norm_eps;
   /* What is computed: tiles of rows, as the back end cuts a segment, that begin in [first_row,
    * end_row). The calls of an attention go through all rows in order; the first one, of first_row
-   * 0, rotates. */
+   * 0, norms and rotates. */
   int32_t first_row, end_row;
 } tower_attention_t;
+
+/* Columns of rows: [first, first + width) of each row of `stride` values. */
+typedef struct tower_columns {
+  int32_t first, width, stride;
+} tower_columns_t;
 
 /* Rows [starts[i], starts[i + 1]) are segment i; starts[0] is 0. Host memory. */
 typedef struct tower_segments {
@@ -39,9 +48,15 @@ typedef struct tower_ops {
   int (*prepare)(struct device *device, int32_t head_dim_max, inferd_error_t *error);
   /* The activation without its first `values` values. */
   act_t *(*rows)(act_t *act, int64_t values);
-  /* out[rows, H D] = attention of qkv[rows, 3 H D], columns q|k|v; q and k are rotated in place. */
+  /* out[rows, H D] = attention of qkv[rows, 3 H D], columns q|k|v, which are normed and rotated in
+   * place.
+   */
   void (*attend)(struct device *device, act_t *out, act_t *qkv, const tower_attention_t *attention,
                  const tower_segments_t *segments);
+  /* out[rows, its columns] = in[rows, width], but at least `least` and at most `most` (a NaN stays
+   * one). */
+  void (*clip)(struct device *device, act_t *out, const tower_columns_t *columns, const act_t *in,
+               float least, float most, int32_t rows);
 } tower_ops_t;
 
 #endif

@@ -142,6 +142,7 @@ typedef struct blueprint {
   int32_t num_kv_shared;     /* the last layers read K and V of the last one of their kind before */
   bool kv_shared_wide;       /* MLPs of those are twice as wide */
   int32_t per_layer_size;    /* embeddings of a layer: columns; 0 = none */
+  int32_t picture_id;        /* whose embeddings of layers a token of a picture has */
   bool layer_scalars;        /* each layer multiplies the stream */
   bool experts_beside;       /* experts stand beside a dense MLP, with norms of their own */
   encoder_t encoder;         /* all 0 = a decoder that generates, or embeds, in one direction */

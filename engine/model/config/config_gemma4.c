@@ -3,6 +3,7 @@
  *
  * Any thread, no state.
  */
+#include "engine/base/util.h"
 #include "engine/model/config/config.h"
 #include "engine/model/sizes.h"
 
@@ -101,6 +102,8 @@ static void read_embeddings(config_reader_t *reader, const family_t *family, blu
   if (bp->per_layer_size > 0 && rows != bp->vocab_size)
     config_refuse(reader, "vocab_size_per_layer_input", NULL,
                   "is %lld, supported: vocab_size, which is %d", (long long)rows, bp->vocab_size);
+  bp->picture_id =
+      (int32_t)config_int(reader, KEYS("pad_token_id"), 0, 0, MAX(bp->vocab_size - 1, 0));
 }
 
 void config_read_gemma4(config_reader_t *reader, const family_t *family, blueprint_t *bp) {

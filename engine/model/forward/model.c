@@ -248,12 +248,15 @@ static void embed_tokens(model_t *model, int32_t num_embedded, int32_t rows) {
 }
 
 /* inputs[T, layers x P] = the embeddings of every layer, of the ids and of x. */
-static void embed_layers(model_t *model, int32_t rows) {
+static void embed_layers(model_t *model, int32_t num_embedded, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const blueprint_t *bp = &model->blueprint;
   if (model->layer_embed == NULL) return;
   ops->embed(device, model->inputs, model->layer_embed, model->layer_embed_scale);
+  if (num_embedded > 0)
+    ops->per_layer->embed_pictures(device, model->inputs, model->layer_embed, bp->picture_id,
+                                   model->layer_embed_scale);
   ops->linear(device, model->input_sums, model->x, model->layer_project, NULL, NULL, rows);
   ops->norm(device, model->inputs, model->input_sums, model->inputs, &model->layer_norm,
             rows * bp->num_layers);
@@ -692,7 +695,7 @@ void model_forward(model_t *model, const batch_t *batch) {
   find_adapters(model, batch);
   if (stage_is_first(bp)) {
     embed_tokens(model, batch->num_embedded, rows);
-    embed_layers(model, rows);
+    embed_layers(model, batch->num_embedded, rows);
   }
   for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1);
        i++) {

@@ -155,3 +155,32 @@ Test(tower, bits_of_a_segment_are_its_own) {
     rows_free(&rows);
   }
 }
+
+/* Columns of wider rows; what is beside them stays, and so does a NaN. */
+Test(tower, clips_columns_at_their_bounds) {
+  static const float in[] = {-INFINITY, -1.5f, -1.0f, 0.25f, 2.0f, 2.5f, INFINITY, NAN};
+  static const float expected[] = {-1.0f, -1.0f, -1.0f, 0.25f, 2.0f, 2.0f, 2.0f, NAN};
+  const step_limits_t limits = {.tokens_max = 8,
+                                .reqs_max = 1,
+                                .logits_rows_max = 1,
+                                .hidden_max = 8,
+                                .vocab_size = 16,
+                                .max_model_len = 8,
+                                .heads_max = 1,
+                                .head_dim_max = 8};
+  device_t *device = device_prepared("auto", 2, &limits);
+  act_t *from = ops_cpu.buffer(device, 4, 2), *out = ops_cpu.buffer(device, 4, 5);
+  const tower_columns_t columns = {.first = 1, .width = 2, .stride = 5};
+  float *values = FLOATS(out);
+  memcpy(FLOATS(from), in, sizeof in);
+  for (int i = 0; i < 4 * 5; i++) values[i] = 100 + (float)i;
+  ops_cpu.tower->clip(device, out, &columns, from, -1, 2, 4);
+  for (int i = 0; i < 4 * 5; i++) {
+    const int column = i % 5 - 1, at = i / 5 * 2 + column;
+    const bool is_own = column >= 0 && column < 2;
+    const float wanted = is_own ? expected[at] : 100 + (float)i;
+    ASSERT_EQ_FOR(isnan(wanted) ? isnan(values[i]) : values[i] == wanted, true, "%d: %g for %g", i,
+                  (double)values[i], (double)wanted);
+  }
+  ops_cpu.close(device);
+}

@@ -482,6 +482,15 @@ static void naive_moe(device_t *device, act_t *out, const act_t *in, const act_t
 
 /* ---- Gemma 4 ---- */
 
+static void naive_embed_layer_pictures(device_t *device, act_t *out, const weight_t *table,
+                                       int32_t id, float scale) {
+  const batch_t *batch = device->batch;
+  for (int32_t i = 0; i < batch->num_embedded; i++) {
+    float *row = FLOATS(out) + (int64_t)batch->embedded_tokens[i] * table->cols;
+    for (int64_t c = 0; c < table->cols; c++) row[c] = table->values[id * table->cols + c] * scale;
+  }
+}
+
 static void naive_input_gate(device_t *device, act_t *out, const act_t *in, const act_t *factors,
                              const input_gate_t *gate, int32_t rows) {
   (void)device;
@@ -500,7 +509,8 @@ static void naive_scale(device_t *device, act_t *x, const vector_t *factor, int3
   for (int64_t i = 0; i < (int64_t)rows * width; i++) FLOATS(x)[i] *= factor->values[0];
 }
 
-static const per_layer_ops_t naive_per_layer_ops = {naive_input_gate, naive_scale};
+static const per_layer_ops_t naive_per_layer_ops = {naive_embed_layer_pictures, naive_input_gate,
+                                                    naive_scale};
 
 /* ---- values ---- */
 
