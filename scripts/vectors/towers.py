@@ -129,6 +129,29 @@ def gemma3(dtype="float32"):
                   mm_tokens_per_image=9)
 
 
+def gemma4(dtype="float32", text=(), **sight):
+    """Pictures that causal models see as text, with embeddings of layers; bounds of matrices."""
+    rope = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                               "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    own = {"model_type": "gemma4_text", "hidden_activation": "gelu_pytorch_tanh",
+           "global_head_dim": 32, "sliding_window": 6, "num_hidden_layers": 3,
+           "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+           "rope_parameters": rope, "hidden_size_per_layer_input": 8,
+           "vocab_size_per_layer_input": 32, "num_kv_shared_layers": 0, "pad_token_id": 3,
+           "final_logit_softcapping": 30.0, "use_bidirectional_attention": None, **dict(text)}
+    return around("Gemma4", "gemma4", own,
+                  {"model_type": "gemma4_vision", "head_dim": 8, "num_key_value_heads": 2,
+                   "pooling_kernel_size": 3, "position_embedding_size": 40,
+                   "use_clipped_linears": True, **sight},
+                  dtype, image_token_id=PAD, boi_token_id=BEGIN, eoi_token_id=END,
+                  audio_config=None)
+
+
+LARGE = {"use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0,
+         "attention_k_eq_v": True, "num_global_key_value_heads": 1}
+
+
 CASES = {
     "qwen3-vl": qwen3_vl(),
     "qwen3-vl-wide": qwen3_vl(**WIDE, deepstack_visual_indexes=[]),
@@ -146,6 +169,10 @@ CASES = {
     "internvl-bf16": internvl("bfloat16"),
     "gemma3": gemma3(),
     "gemma3-bf16": gemma3("bfloat16"),
+    "gemma4": gemma4(),
+    "gemma4-large": gemma4(text=LARGE, use_clipped_linears=False, standardize=True,
+                           hidden_size=48, head_dim=24),
+    "gemma4-bf16": gemma4("bfloat16"),
 }
 
 
@@ -161,7 +188,19 @@ def draw(model, dtype):
                 made = made * 0.1 + (1 if scales and name.endswith("weight") else 0)
             else:
                 made /= made[0].numel() ** 0.5
+            if name.endswith("k_norm.weight") and model.config.model_type == "gemma4":
+                made /= made.numel() ** 0.5  # what other families divide q.k by
             parameter.copy_(made.to(dtype).float())
+        for name, buffer in model.named_buffers():  # of Gemma 4: bounds, and what means become
+            if name.endswith(("_min", "_max")):
+                made = (torch.rand(()) + 0.7) * (1 if name.endswith("max") else -1)
+            elif name.endswith(("std_bias", "std_scale")):
+                made = torch.randn(buffer.shape) * 0.2 + name.endswith("scale")
+            elif name.endswith("layer_scalar"):
+                made = torch.rand(buffer.shape) + 0.5
+            else:
+                continue
+            buffer.copy_(made.to(dtype).float())
 
 
 def is_flat(model):
@@ -174,6 +213,8 @@ def merge_of(config):
     if config.model_type == "internvl":
         return round(1 / config.downsample_ratio)
     sight = config.vision_config
+    if config.model_type == "gemma4":
+        return sight.pooling_kernel_size
     if config.model_type == "gemma3":
         return sight.image_size // sight.patch_size // round(config.mm_tokens_per_image ** 0.5)
     names = ((sight, "spatial_merge_size"), (config, "spatial_merge_size"),
@@ -185,6 +226,14 @@ def show(model, pixels, grids):
     """What the model takes: rows of patches, or pictures that are put together of them."""
     if not is_flat(model):
         return {"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, *g] for g in grids])}
+    if model.config.model_type == "gemma4":
+        most, parts = max(h * w for h, w in grids), pixels.split([h * w for h, w in grids])
+        places = [torch.stack([torch.arange(h * w) % w, torch.arange(h * w) // w], -1)
+                  for h, w in grids]
+        padded = [[torch.nn.functional.pad(part, (0, 0, 0, most - len(part)), value=value)
+                   for part in each] for each, value in ((parts, 0), (places, -1))]
+        return {"pixel_values": torch.stack(padded[0]),
+                "image_position_ids": torch.stack(padded[1])}
     side = round((pixels.shape[1] / 3) ** 0.5)
     pictures, first = [], 0
     for height, width in grids:
@@ -235,6 +284,8 @@ def answer(model, ids, pixels, grids):
             ids, mm_token_type_ids=inputs["mm_token_type_ids"],
             image_grid_thw=inputs["image_grid_thw"])
         positions = positions[:, 0]
+    if model.config.model_type == "gemma4":
+        inputs["mm_token_type_ids"] = (ids == PAD).int()
     if model.config.model_type == "gemma3":
         inputs["token_type_ids"] = (ids == PAD).int()
     with torch.no_grad():
@@ -250,6 +301,8 @@ def shapes(model):
     size = (side if isinstance(side := sight.patch_size, int) else side[0])
     if model.config.model_type in ("mistral3", "llava"):
         return GRIDS[:3] + [(10, 6)], 3 * size ** 2
+    if model.config.model_type == "gemma4":
+        return [(6, 9), (3, 3), (15, 6), (3, 36)], 3 * size ** 2
     side = 18 if model.config.model_type == "idefics3" else 6
     return [(side, side)] * (2 if side > 6 else 4), 3 * size ** 2
 

@@ -8,10 +8,13 @@
 /* What a tensor does. Symbols as in towers.h; f width of the MLP, u = merge_width. */
 typedef enum tower_role {
   TOWER_PATCH,      /* [d, patch_columns] */
-  TOWER_POSITIONS,  /* [table_side^2, d]; with a class [1 + table_side^2, d], its own first */
+  TOWER_POSITIONS,  /* [table_side^2, d]; with a class [1 + table_side^2, d], its own first; of
+                     * TABLE_OF_AXES [2, table_side, d], columns first */
   TOWER_CLASS,      /* [d]: what each image has beside its patches; no row is made of it */
   TOWER_PRE_NORM,   /* [d] before the first layer */
   TOWER_POST_NORM,  /* [d] behind the last layer */
+  TOWER_MEAN_BIAS,  /* [d] taken from means of blocks; if plan.standardizes */
+  TOWER_MEAN_SCALE, /* [d] by which they are multiplied then */
   TOWER_MERGE_NORM, /* [d], or [m^2 d] with MERGE_NORM_ALL */
   TOWER_FIRST_OF_MERGE = TOWER_MERGE_NORM,
   TOWER_MERGE_MIX,  /* [d, m^2 d]: of a block one patch, before the MLP */
@@ -20,18 +23,22 @@ typedef enum tower_role {
   TOWER_END_OF_MERGE,
   TOWER_NORM_1 = TOWER_END_OF_MERGE, /* of each layer: [d] */
   TOWER_FIRST_OF_LAYER = TOWER_NORM_1,
-  TOWER_QKV,       /* [3 d, d], or */
-  TOWER_Q,         /* [d, d] */
-  TOWER_K,         /* [d, d] */
-  TOWER_V,         /* [d, d] */
-  TOWER_O,         /* [d, d] */
-  TOWER_SCALE_1,   /* [d] factor of what attention adds */
-  TOWER_NORM_2,    /* [d] */
-  TOWER_GATE,      /* [f, d]; a family that has it has gated MLPs */
-  TOWER_UP,        /* [f, d] */
-  TOWER_DOWN,      /* [d, f] */
-  TOWER_SCALE_2,   /* [d] factor of what the MLP adds */
-  TOWER_DEEP_NORM, /* of each deepstack: [m^2 d] */
+  TOWER_QKV,        /* [3 d, d], or */
+  TOWER_Q,          /* [d, d] */
+  TOWER_K,          /* [d, d] */
+  TOWER_V,          /* [d, d] */
+  TOWER_Q_NORM,     /* [d / heads]; with these also a norm of v, without a weight */
+  TOWER_K_NORM,     /* [d / heads] */
+  TOWER_O,          /* [d, d] */
+  TOWER_OUT_NORM_1, /* [d] of what attention adds */
+  TOWER_SCALE_1,    /* [d] factor of what attention adds */
+  TOWER_NORM_2,     /* [d] */
+  TOWER_GATE,       /* [f, d]; a family that has it has gated MLPs */
+  TOWER_UP,         /* [f, d] */
+  TOWER_DOWN,       /* [d, f] */
+  TOWER_OUT_NORM_2, /* [d] of what the MLP adds */
+  TOWER_SCALE_2,    /* [d] factor of what the MLP adds */
+  TOWER_DEEP_NORM,  /* of each deepstack: [m^2 d] */
   TOWER_FIRST_OF_DEEP = TOWER_DEEP_NORM,
   TOWER_DEEP_UP,   /* [m^2 d, m^2 d] */
   TOWER_DEEP_DOWN, /* [h, m^2 d] */
@@ -58,8 +65,13 @@ typedef struct tower_family {
   const char *names[TOWER_NUM_ROLES]; /* without .weight and .bias; %d is the layer or the number of
                                        * a deepstack; NULL = there is none */
   uint32_t unbiased, bare;            /* bit 1 << role; bare: without .weight */
+  uint32_t clippable;                 /* .linear.weight, and if plan.clips the bounds beside it */
   norm_kind_t norm, merge_norm;
   bool merge_plus_one; /* that norm multiplies by 1 + weight */
+  bool merge_plain;    /* that norm has no weight, and so no role */
+  bool centres;        /* a value of a patch between 0 and 1 becomes 2 (value - 1 / 2) */
+  bool unscaled;       /* q.k is not divided */
+  bool mean_grows;     /* means of blocks are multiplied by the root of d */
   bool mix_by_channel; /* columns of the mix: (value, patch of the block), else the reverse */
   bool down_is_turned; /* the matrix is [u, h] in the files */
   tower_merge_t merge;
@@ -74,6 +86,8 @@ extern const tower_family_t tower_qwen2_5_vl, tower_qwen3_vl, tower_qwen3_vl_moe
 extern const tower_family_t tower_mistral3, tower_pixtral;
 /* siglip.c */
 extern const tower_family_t tower_gemma3, tower_idefics3, tower_smolvlm;
+/* gemma4.c */
+extern const tower_family_t tower_gemma4;
 /* internvl.c */
 extern const tower_family_t tower_internvl;
 

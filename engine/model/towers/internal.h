@@ -8,12 +8,25 @@
 
 typedef struct tower_linear {
   const weight_t *weight;
-  const vector_t *bias; /* or NULL */
+  const vector_t *bias;                         /* or NULL */
+  float in_least, in_most, out_least, out_most; /* if plan.clips */
 } tower_linear_t;
 
+/* Matrices that are one of their own where what they read and make has bounds. */
+typedef enum tower_split {
+  SPLIT_Q,
+  SPLIT_K,
+  SPLIT_V,
+  SPLIT_GATE,
+  SPLIT_UP,
+  NUM_SPLITS
+} tower_split_t;
+
 typedef struct tower_layer {
-  norm_t norm_1, norm_2;
-  tower_linear_t qkv, o, up, down; /* up of gated MLPs: [2 f, d], gate first */
+  norm_t norm_1, norm_2, out_norm_1, out_norm_2;
+  const vector_t *q_norm, *k_norm;
+  tower_linear_t qkv, o, up, down;  /* up of gated MLPs: [2 f, d], gate first */
+  tower_linear_t split[NUM_SPLITS]; /* if plan.clips, in place of qkv and up */
 } tower_layer_t;
 
 /* m^2 patches -> one row, as tower_family_t says. A norm of width 0, and a matrix that is NULL, is
@@ -66,22 +79,31 @@ struct tower {
   tower_plan_t plan;
   uint64_t hash;
   tower_linear_t patch;
-  float *table; /* [has class + table_side^2, d], owned; NULL = no learned positions */
-  float *own;   /* [d] class with its position, owned; NULL = there is none */
-  norm_t pre_norm, post_norm; /* width 0 = there is none */
-  tower_layer_t *layers;      /* [num_layers], owned */
+  float *table; /* [has class + table_side^2, d] or [2, table_side, d], owned; NULL = there is none
+                 */
+  float *mean_bias, *mean_scale; /* [d], owned; NULL = there are none */
+  float *own;                    /* [d] class with its position, owned; NULL = there is none */
+  norm_t pre_norm, post_norm;    /* width 0 = there is none */
+  tower_layer_t *layers;         /* [num_layers], owned */
   tower_merger_t merger, deep[TOWER_DEEP_MAX];
   float *inv_freq; /* [d / heads / 2] of rows, then of columns; owned */
   /* Taken by tower_prepare: of the part that is computed; host memory is owned. */
-  float *places;      /* [N, d] learned positions */
-  float *host_pixels; /* [N, patch_columns] */
-  float *merged;      /* [N / m^2, h] */
-  act_t *pixels;      /* [N, patch_columns] */
-  act_t *inner;       /* [N, f] of gated MLPs */
-  act_t *up;          /* [N, max(f or 2 f, d)]; of mergers [N / m^2, m^2 d] */
-  act_t *rows;        /* [N / m^2, h] */
+  float *places;             /* [N, d] learned positions */
+  float *host_pixels;        /* [N, patch_columns] */
+  float *merged;             /* [N / m^2, h] */
+  act_t *pixels;             /* [N, patch_columns] */
+  act_t *inner;              /* [N, f] of gated MLPs */
+  act_t *up;                 /* [N, max(f or 2 f, d)]; of mergers [N / m^2, m^2 d] */
+  act_t *rows;               /* [N / m^2, h] */
+  act_t *clip_in, *clip_out; /* [N, max(f, d)] if plan.clips */
   tower_run_t runs[TOWER_RUNS_MAX];
   tower_run_t *run; /* that is chosen */
 };
+
+/* Rows of the table of positions, without that of a class. */
+static inline int64_t tower_places(const tower_plan_t *plan) {
+  const int64_t side = plan->table_side;
+  return plan->table == TABLE_OF_AXES ? 2 * side : side * side;
+}
 
 #endif

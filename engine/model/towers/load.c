@@ -91,6 +91,7 @@ static void print_name(const tower_reading_t *reading, tower_role_t role, int32_
   const bool merges = role >= TOWER_FIRST_OF_MERGE && role < TOWER_END_OF_MERGE;
   const char *pattern = family->names[role], *number = strstr(pattern, "%d");
   const char *prefix = merges ? reading->merge_prefix : reading->prefix;
+  const bool wraps = is_of(family->clippable, role) && strcmp(part, "weight") == 0;
   char stem[96];
   if (number == NULL)
     snprintf(stem, sizeof stem, "%s", pattern);
@@ -99,16 +100,16 @@ static void print_name(const tower_reading_t *reading, tower_role_t role, int32_
   if (is_of(family->bare, role))
     snprintf(name, size, "%s%s", prefix, stem);
   else
-    snprintf(name, size, "%s%s.%s", prefix, stem, part);
+    snprintf(name, size, "%s%s.%s%s", prefix, stem, wraps ? "linear." : "", part);
 }
 
 /* The tensor of a role, [num_rows, cols] or of more dimensions behind the first (a convolution over
- * patches that do not overlap is a product); a vector has `cols` 1. A bare one may have dimensions
- * of 1 before it. */
+ * patches that do not overlap is a product); a vector has `cols` 1, a single number any shape. A
+ * bare one may have dimensions of 1 before it. */
 static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, const char *part,
                  int64_t num_rows, int64_t cols, stored_rows_t *out) {
   char name[160], shape[96];
-  const bool is_bare = is_of(reading->tower->plan.family->bare, role);
+  const bool is_bare = is_of(reading->tower->plan.family->bare, role) || num_rows * cols == 1;
   if (reading->code != 0) return false;
   print_name(reading, role, index, part, name, sizeof name);
   const stored_tensor_t *stored = weight_files_find(reading->files, name);
@@ -119,7 +120,7 @@ static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, con
   }
   reading->code = weights_check_type(stored, FORM_PLAIN, reading->error);
   if (reading->code != 0) return false;
-  if (stored->rank < 1 || (!is_bare && stored->shape[0] != num_rows) ||
+  if ((!is_bare && (stored->rank < 1 || stored->shape[0] != num_rows)) ||
       count_elements(stored) != num_rows * cols) {
     weights_shape_text(shape, sizeof shape, stored->shape, stored->rank);
     reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
@@ -203,6 +204,20 @@ static float *read_biases(tower_reading_t *reading, const tower_role_t *roles, i
 
 enum { STACK_MAX = 3 };
 
+/* A number, which may be infinite. */
+static float read_bound(tower_reading_t *reading, tower_role_t role, int32_t index,
+                        const char *part) {
+  stored_rows_t rows;
+  float bound = 0;
+  if (!find(reading, role, index, part, 1, 1, &rows)) return 0;
+  convert_row(&bound, DTYPE_F32, element(&rows, 0, 0), rows.type, 1);
+  if (isnan(bound))
+    reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL, "tensor %s is a NaN",
+                              rows.stored->name);
+  weight_files_done(reading->files, rows.stored);
+  return bound;
+}
+
 /* Matrices of a shape as one, the first one's rows first. `rows` says how each is read. */
 static tower_linear_t make_linear(tower_reading_t *reading, const tower_role_t *roles,
                                   int32_t count, int32_t index, stored_rows_t *rows) {
@@ -222,6 +237,12 @@ static tower_linear_t make_linear(tower_reading_t *reading, const tower_role_t *
   reading->code = tower->ops->weight(tower->device, &source, &weight, reading->error);
   for (int32_t i = 0; i < count; i++) check_finite(reading, &rows[i]);
   made.weight = weight;
+  if (tower->plan.clips && is_of(tower->plan.family->clippable, roles[0])) {
+    made.in_least = read_bound(reading, roles[0], index, "input_min");
+    made.in_most = read_bound(reading, roles[0], index, "input_max");
+    made.out_least = read_bound(reading, roles[0], index, "output_min");
+    made.out_most = read_bound(reading, roles[0], index, "output_max");
+  }
   if (is_of(tower->plan.unbiased, roles[0])) return made;
   float *biases = read_biases(reading, roles, count, index, rows[0].num_rows);
   for (int64_t i = 0; biases != NULL && rows[0].factors != NULL && i < rows[0].num_rows; i++)
@@ -272,6 +293,7 @@ static tower_linear_t read_scaled(tower_reading_t *reading, tower_role_t role, t
 
 static tower_linear_t read_qkv(tower_reading_t *reading, int32_t index, int64_t width) {
   static const tower_role_t roles[] = {TOWER_Q, TOWER_K, TOWER_V};
+  if (reading->tower->plan.clips) return (tower_linear_t){0};
   if (has(reading, TOWER_QKV)) return read_linear(reading, TOWER_QKV, index, 3 * width, width);
   return read_stack(reading, roles, ARRAY_LEN(roles), index, width, width);
 }
@@ -280,6 +302,7 @@ static tower_linear_t read_qkv(tower_reading_t *reading, int32_t index, int64_t 
 static tower_linear_t read_up(tower_reading_t *reading, int32_t index, int64_t width,
                               int64_t cols) {
   static const tower_role_t roles[] = {TOWER_GATE, TOWER_UP};
+  if (reading->tower->plan.clips) return (tower_linear_t){0};
   if (!has(reading, TOWER_GATE)) return read_linear(reading, TOWER_UP, index, width, cols);
   return read_stack(reading, roles, ARRAY_LEN(roles), index, width, cols);
 }
@@ -302,6 +325,12 @@ static norm_t read_norm(tower_reading_t *reading, tower_role_t role, int32_t ind
   return norm;
 }
 
+static norm_t read_merge_norm(tower_reading_t *reading, int32_t width) {
+  const tower_plan_t *plan = &reading->tower->plan;
+  if (!plan->family->merge_plain) return read_norm(reading, TOWER_MERGE_NORM, 0, width);
+  return (norm_t){.kind = plan->family->merge_norm, .width = width, .eps = plan->merge_eps};
+}
+
 static void read_merger(tower_reading_t *reading) {
   tower_t *tower = reading->tower;
   const tower_plan_t *plan = &tower->plan;
@@ -311,7 +340,7 @@ static void read_merger(tower_reading_t *reading) {
   const int32_t up = plan->merge_width > 0 ? plan->merge_width : in;
   const int32_t normed = rule == MERGE_NORM_ALL ? block : d;
   tower->merger =
-      (tower_merger_t){.norm = read_norm(reading, TOWER_MERGE_NORM, 0, normed),
+      (tower_merger_t){.norm = read_merge_norm(reading, normed),
                        .mix = read_linear(reading, TOWER_MERGE_MIX, 0, d, block),
                        .up = read_linear(reading, TOWER_MERGE_UP, 0, up, in),
                        .down = read_linear(reading, TOWER_MERGE_DOWN, 0, plan->out_size, up)};
@@ -322,28 +351,56 @@ static void read_merger(tower_reading_t *reading) {
                          .down = read_linear(reading, TOWER_DEEP_DOWN, i, plan->out_size, block)};
 }
 
+static void read_splits(tower_reading_t *reading, int32_t index, tower_linear_t *split) {
+  static const tower_role_t roles[NUM_SPLITS] = {TOWER_Q, TOWER_K, TOWER_V, TOWER_GATE, TOWER_UP};
+  const tower_plan_t *plan = &reading->tower->plan;
+  for (int i = 0; plan->clips && i < NUM_SPLITS; i++)
+    split[i] = read_linear(reading, roles[i], index,
+                           i < SPLIT_GATE ? plan->hidden : plan->mlp_width, plan->hidden);
+}
+
+/* NULL where the family has none. */
+static const vector_t *read_head_norm(tower_reading_t *reading, tower_role_t role, int32_t index) {
+  const tower_plan_t *plan = &reading->tower->plan;
+  if (!has(reading, role)) return NULL;
+  return read_vector(reading, role, index, "weight", plan->hidden / plan->num_heads);
+}
+
+static void read_layer(tower_reading_t *reading, int32_t i) {
+  tower_layer_t *layer = &reading->tower->layers[i];
+  const int32_t d = reading->tower->plan.hidden, f = reading->tower->plan.mlp_width;
+  *layer = (tower_layer_t){.norm_1 = read_norm(reading, TOWER_NORM_1, i, d),
+                           .norm_2 = read_norm(reading, TOWER_NORM_2, i, d),
+                           .out_norm_1 = read_norm(reading, TOWER_OUT_NORM_1, i, d),
+                           .out_norm_2 = read_norm(reading, TOWER_OUT_NORM_2, i, d),
+                           .q_norm = read_head_norm(reading, TOWER_Q_NORM, i),
+                           .k_norm = read_head_norm(reading, TOWER_K_NORM, i),
+                           .qkv = read_qkv(reading, i, d),
+                           .o = read_scaled(reading, TOWER_O, TOWER_SCALE_1, i, d, d),
+                           .up = read_up(reading, i, f, d),
+                           .down = read_scaled(reading, TOWER_DOWN, TOWER_SCALE_2, i, d, f)};
+  read_splits(reading, i, layer->split);
+}
+
 static void read_tensors(tower_reading_t *reading) {
   tower_t *tower = reading->tower;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t d = plan->hidden, f = plan->mlp_width;
+  const int32_t d = plan->hidden;
   const bool has_class = has(reading, TOWER_CLASS);
   tower->patch = read_linear(reading, TOWER_PATCH, 0, d, plan->patch_columns);
   if (plan->table_side > 0)
-    tower->table = read_values(reading, TOWER_POSITIONS, 0, "weight",
-                               has_class + (int64_t)plan->table_side * plan->table_side, d);
+    tower->table =
+        read_values(reading, TOWER_POSITIONS, 0, "weight", has_class + tower_places(plan), d);
   if (has_class) tower->own = read_values(reading, TOWER_CLASS, 0, "", d, 1);
   for (int32_t i = 0; has_class && reading->code == 0 && i < d; i++)
     tower->own[i] += tower->table[i];
   tower->pre_norm = read_norm(reading, TOWER_PRE_NORM, 0, d);
   tower->post_norm = read_norm(reading, TOWER_POST_NORM, 0, d);
-  for (int32_t i = 0; i < plan->num_layers && reading->code == 0; i++)
-    tower->layers[i] =
-        (tower_layer_t){.norm_1 = read_norm(reading, TOWER_NORM_1, i, d),
-                        .norm_2 = read_norm(reading, TOWER_NORM_2, i, d),
-                        .qkv = read_qkv(reading, i, d),
-                        .o = read_scaled(reading, TOWER_O, TOWER_SCALE_1, i, d, d),
-                        .up = read_up(reading, i, f, d),
-                        .down = read_scaled(reading, TOWER_DOWN, TOWER_SCALE_2, i, d, f)};
+  if (plan->standardizes) {
+    tower->mean_bias = read_values(reading, TOWER_MEAN_BIAS, 0, "", d, 1);
+    tower->mean_scale = read_values(reading, TOWER_MEAN_SCALE, 0, "", d, 1);
+  }
+  for (int32_t i = 0; i < plan->num_layers && reading->code == 0; i++) read_layer(reading, i);
   read_merger(reading);
 }
 
@@ -429,6 +486,8 @@ void tower_free(tower_t *tower) {
   if (tower == NULL) return;
   free(tower->table);
   free(tower->own);
+  free(tower->mean_bias);
+  free(tower->mean_scale);
   free(tower->layers);
   free(tower->inv_freq);
   free(tower->places);

@@ -10,7 +10,7 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 static const tower_family_t *const families[] = {
     &tower_qwen2_5_vl,  &tower_qwen3_vl, &tower_qwen3_vl_moe, &tower_qwen3_5,
     &tower_qwen3_5_moe, &tower_mistral3, &tower_pixtral,      &tower_gemma3,
-    &tower_idefics3,    &tower_smolvlm,  &tower_internvl};
+    &tower_idefics3,    &tower_smolvlm,  &tower_internvl,     &tower_gemma4};
 
 /* Older configs have the type of the whole model in vision_config. */
 static bool is_type(const json_t *around, const json_t *type, const tower_family_t *family) {

@@ -96,8 +96,8 @@ size_t tower_run_bytes(const tower_plan_t *plan, int32_t patches_max) {
 size_t tower_shared_bytes(const tower_plan_t *plan) {
   const int64_t d = plan->hidden, f = plan->mlp_width, h = plan->out_size;
   const int64_t each = 2 * plan->patch_columns + mlp_values(plan) + f + d + 2 * h;
-  return (size_t)(part_most(plan) * each + (int64_t)plan->table_side * plan->table_side * d) *
-         sizeof(float);
+  const int64_t clips = plan->clips ? 2 * MAX(d, f) : 0;
+  return (size_t)(part_most(plan) * (each + clips) + tower_places(plan) * d) * sizeof(float);
 }
 
 /* ---- buffers ---- */
@@ -123,7 +123,9 @@ static bool take_shared(tower_t *tower) {
       {&tower->pixels, part, plan->patch_columns},
       {&tower->up, part, mlp_values(plan)},
       {&tower->inner, part, activation_is_gated(plan->activation) ? wide : 1},
-      {&tower->rows, part / block_of(plan), plan->out_size}};
+      {&tower->rows, part / block_of(plan), plan->out_size},
+      {&tower->clip_in, plan->clips ? part : 1, MAX(wide, plan->hidden)},
+      {&tower->clip_out, plan->clips ? part : 1, MAX(wide, plan->hidden)}};
   tower->places = calloc((size_t)part, (size_t)plan->hidden * sizeof(float));
   tower->host_pixels = calloc((size_t)part, (size_t)plan->patch_columns * sizeof(float));
   tower->merged = calloc((size_t)part, (size_t)plan->out_size * sizeof(float));
@@ -220,15 +222,22 @@ static void learned_place(const tower_t *tower, tower_grid_t grid, patch_place_t
     place.row = part_of_side(place.row, grid.height, side);
     place.column = part_of_side(place.column, grid.width, side);
   }
+  if (plan->table == TABLE_OF_AXES) {
+    const float *column = tower->table + (int64_t)place.column * d;
+    const float *row = tower->table + (int64_t)(side + place.row) * d;
+    for (int32_t i = 0; i < d; i++) out[i] = column[i] + row[i];
+    return;
+  }
   const int64_t at = has_class(plan) + (int64_t)place.row * side + place.column;
   memcpy(out, tower->table + at * d, (size_t)d * sizeof *out);
 }
 
-/* The angles of a patch: those of its row, then those of its column. */
+/* The angles of a patch: those of its row, then those of its column, or the reverse. */
 static void turn(const tower_t *tower, patch_place_t place, float *cosine, float *sine) {
   const int32_t quarter = tower->plan.hidden / tower->plan.num_heads / 4;
   for (int32_t i = 0; i < 2 * quarter; i++) {
-    const int32_t position = i < quarter ? place.row : place.column;
+    const bool is_row = (i < quarter) != tower->plan.rope_halves;
+    const int32_t position = is_row ? place.row : place.column;
     const float angle = (float)position * tower->inv_freq[i];
     cosine[i] = cosf(angle);
     sine[i] = sinf(angle);
@@ -277,6 +286,7 @@ static int32_t lay_out(tower_t *tower, const tower_grid_t *grids, int32_t num_im
     CHECK_RANGE(grid.width, 1, TOWER_SIDE_MAX + 1);
     CHECK_EQ(grid.height % plan->merge + grid.width % plan->merge, 0);
     if (side > 0 && plan->table == TABLE_OF_IMAGE) CHECK(grid.height == side && grid.width == side);
+    if (plan->table == TABLE_OF_AXES) CHECK(grid.height <= side && grid.width <= side);
     CHECK_LE(grid.height * grid.width, run->patches_max - source * block);
     const int32_t own = grid.height * grid.width / block;
     if (plan->window > 0) sort_blocks(tower, grid, blocks);
@@ -298,6 +308,38 @@ static act_t *from(tower_t *tower, act_t *act, int64_t patch, int64_t width) {
 static void linear(tower_t *tower, act_t *out, const act_t *in, const tower_linear_t *layer,
                    const act_t *residual, int32_t rows) {
   tower->ops->linear(tower->device, out, in, layer->weight, layer->bias, residual, rows);
+}
+
+/* The same, within its bounds, into the columns of `out`. */
+static void clipped(tower_t *tower, act_t *out, tower_columns_t columns, const act_t *in,
+                    int32_t in_width, const tower_linear_t *layer, int32_t rows) {
+  const tower_ops_t *ops = tower->ops->tower;
+  const tower_columns_t all = {0, in_width, in_width};
+  ops->clip(tower->device, tower->clip_in, &all, in, layer->in_least, layer->in_most, rows);
+  linear(tower, tower->clip_out, tower->clip_in, layer, NULL, rows);
+  ops->clip(tower->device, out, &columns, tower->clip_out, layer->out_least, layer->out_most, rows);
+}
+
+/* out[rows, width] = a matrix of a layer, without a residual. */
+static void project(tower_t *tower, act_t *out, int32_t width, const act_t *in, int32_t in_width,
+                    const tower_linear_t *layer, int32_t rows) {
+  if (tower->plan.clips)
+    clipped(tower, out, (tower_columns_t){0, width, width}, in, in_width, layer, rows);
+  else
+    linear(tower, out, in, layer, NULL, rows);
+}
+
+/* out[rows, count * width] = matrices side by side: one, or with bounds those of `split`. */
+static void project_all(tower_t *tower, act_t *out, int32_t width, const act_t *in,
+                        const tower_linear_t *stack, const tower_linear_t *split, int32_t count,
+                        int32_t rows) {
+  if (!tower->plan.clips) {
+    linear(tower, out, in, stack, NULL, rows);
+    return;
+  }
+  for (int32_t i = 0; i < count; i++)
+    clipped(tower, out, (tower_columns_t){i * width, width, count * width}, in, tower->plan.hidden,
+            &split[i], rows);
 }
 
 /* Reads the pixels of row `row` of x, a patch of the image `run->image`, and what is known of its
@@ -336,6 +378,8 @@ static void run_patches(tower_t *tower, int32_t first, int32_t count) {
     }
     if (run->order[p / block] >= 0) read_patch(tower, p, p - first);
   }
+  for (int64_t i = 0; plan->family->centres && i < (int64_t)count * plan->patch_columns; i++)
+    tower->host_pixels[i] = 2 * (tower->host_pixels[i] - 0.5f);
   ops->write_rows(tower->device, tower->pixels, tower->host_pixels, plan->patch_columns, count);
   if (places != NULL) ops->write_rows(tower->device, places, tower->places, d, count);
   linear(tower, x, tower->pixels, &tower->patch, places, count);
@@ -352,7 +396,8 @@ static void run_qkv(tower_t *tower, const tower_layer_t *layer, int32_t first, i
   const int32_t d = tower->plan.hidden;
   act_t *y = from(tower, run->y, first, d);
   tower->ops->norm(tower->device, y, from(tower, run->x, first, d), NULL, &layer->norm_1, count);
-  linear(tower, from(tower, run->qkv, first, 3 * (int64_t)d), y, &layer->qkv, NULL, count);
+  project_all(tower, from(tower, run->qkv, first, 3 * (int64_t)d), d, y, &layer->qkv,
+              &layer->split[SPLIT_Q], 3, count);
 }
 
 /* y = what the patches see. */
@@ -360,12 +405,16 @@ static void run_attention(tower_t *tower, int32_t first, int32_t count) {
   const tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int32_t dim = plan->hidden / plan->num_heads;
+  const tower_layer_t *layer = &tower->layers[run->layer];
   const tower_attention_t attention = {.num_heads = plan->num_heads,
                                        .head_dim = dim,
-                                       .scale = 1.0f / sqrtf((float)dim),
+                                       .scale = plan->family->unscaled ? 1 : 1 / sqrtf((float)dim),
+                                       .q_norm = layer->q_norm,
+                                       .k_norm = layer->k_norm,
+                                       .norm_eps = plan->norm_eps,
                                        .cosine = plan->theta > 0 ? run->cosine : NULL,
                                        .sine = run->sine,
-                                       .rope_parts = 1,
+                                       .rope_parts = plan->rope_halves ? 2 : 1,
                                        .first_row = first,
                                        .end_row = first + count};
   const tower_segments_t images = {run->image_starts, run->num_images};
@@ -382,12 +431,32 @@ static void run_mlp(tower_t *tower, const tower_layer_t *layer, int32_t first, i
   const tower_plan_t *plan = &tower->plan;
   act_t *x = from(tower, run->x, first, plan->hidden);
   act_t *y = from(tower, run->y, first, plan->hidden);
+  const int32_t d = plan->hidden, f = plan->mlp_width;
   act_t *inner = activation_is_gated(plan->activation) ? tower->inner : tower->up;
-  linear(tower, x, y, &layer->o, x, count);
+  if (layer->out_norm_1.width > 0) {
+    project(tower, tower->up, d, y, d, &layer->o, count);
+    ops->norm(tower->device, x, tower->up, x, &layer->out_norm_1, count);
+  } else {
+    linear(tower, x, y, &layer->o, x, count);
+  }
   ops->norm(tower->device, y, x, NULL, &layer->norm_2, count);
-  linear(tower, tower->up, y, &layer->up, NULL, count);
-  ops->activation(tower->device, inner, tower->up, plan->activation, plan->mlp_width, count);
-  linear(tower, x, inner, &layer->down, x, count);
+  project_all(tower, tower->up, f, y, &layer->up, &layer->split[SPLIT_GATE], 2, count);
+  ops->activation(tower->device, inner, tower->up, plan->activation, f, count);
+  if (layer->out_norm_2.width > 0) {
+    project(tower, y, d, inner, f, &layer->down, count);
+    ops->norm(tower->device, x, y, x, &layer->out_norm_2, count);
+  } else {
+    linear(tower, x, inner, &layer->down, x, count);
+  }
+}
+
+/* What a family makes of the mean of a block. */
+static void change_mean(const tower_t *tower, float *row) {
+  const int32_t d = tower->plan.hidden;
+  const float factor = tower->plan.family->mean_grows ? (float)sqrt(d) : 1;
+  for (int32_t i = 0; i < d; i++) row[i] *= factor;
+  for (int32_t i = 0; tower->mean_scale != NULL && i < d; i++)
+    row[i] = (row[i] - tower->mean_bias[i]) * tower->mean_scale[i];
 }
 
 /* out[count / m^2, d] = the means of blocks of in[count, d]. */
@@ -402,6 +471,7 @@ static void average(tower_t *tower, act_t *out, const act_t *in, int32_t count) 
       for (int32_t k = 0; k < block; k++) sum += rows[((int64_t)row * block + k) * d + i];
       rows[(int64_t)row * d + i] = sum / (float)block;
     }
+    change_mean(tower, rows + (int64_t)row * d);
   }
   ops->write_rows(tower->device, out, rows, d, count / block);
 }

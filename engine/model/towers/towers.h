@@ -26,7 +26,8 @@ typedef struct tower tower_t;
 typedef enum tower_table {
   TABLE_RESAMPLED, /* as a picture of the size of the image, bilinear */
   TABLE_OF_IMAGE,  /* an image has as many patches a side as the table, and no other number */
-  TABLE_OF_PARTS   /* the place that is the same part of a side, never between two */
+  TABLE_OF_PARTS,  /* the place that is the same part of a side, never between two */
+  TABLE_OF_AXES    /* one of columns and one of rows, whose places are added up */
 } tower_table_t;
 
 typedef struct tower_plan {
@@ -34,14 +35,18 @@ typedef struct tower_plan {
   int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
   int32_t patch_columns;                            /* numbers of a patch: its row of pixels */
   bool raster;             /* patches come row by row; else block by block, and so within a block */
+  bool by_pixel;           /* numbers of a patch: (y, x, colour), else (colour, y, x) */
   int32_t merge, out_size; /* m, h */
   int32_t merge_width;     /* of the MLP that makes the rows; 0 = it is one matrix */
   uint32_t unbiased;       /* bit 1 << tower_role_t: no bias; norms of NORM_RMS have none */
   float norm_eps, merge_eps;
   int32_t table_side; /* 0 = no learned positions */
   tower_table_t table;
-  double theta;    /* of the rotation by row and column, 0 = none */
-  bool rope_turns; /* of its frequencies every second one is of columns; else they have the same */
+  double theta;     /* of the rotation by row and column, 0 = none */
+  bool rope_turns;  /* of its frequencies every second one is of columns; else they have the same */
+  bool rope_halves; /* each half of a head turns by itself, the first one by columns */
+  bool clips; /* what the matrices of layers read and make has bounds, which are in the files */
+  bool standardizes; /* means of blocks, by numbers in the files */
   /* Side of a window in blocks, 0 = a patch sees all of its image; so it does in full layers. */
   int32_t window;
   bool full[TOWER_LAYERS_MAX];

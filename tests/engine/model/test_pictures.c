@@ -72,7 +72,8 @@ static void prompt_open(prompt_t *prompt, const char *name, int32_t placeholder)
   for (int64_t i = 0; i < count; i++)
     if (prompt->ids[i] == placeholder) prompt->places[i] = prompt->rows + seen++ * planes * h;
   ASSERT_EQ(seen, rows);
-  if (strstr(name, "gemma3") != NULL) prompt->seen = calloc((size_t)count, sizeof *prompt->seen);
+  if (strstr(name, "gemma3") != NULL || strstr(name, "large") != NULL)
+    prompt->seen = calloc((size_t)count, sizeof *prompt->seen);
   for (int64_t i = count - 1; prompt->seen != NULL && i >= 0; i--) {
     if (prompt->places[i] == NULL) continue;
     const bool is_last = i + 1 == count || prompt->places[i + 1] == NULL;
@@ -137,9 +138,9 @@ static double distance(const prompt_t *prompt, const float *logits) {
   return most;
 }
 
-static const char *const exact_cases[] = {"qwen2-5-vl", "qwen3-vl", "qwen3-vl-wide", "qwen3-5",
-                                          "mistral3",   "pixtral",  "smolvlm",       "idefics3",
-                                          "internvl",   "gemma3"};
+static const char *const exact_cases[] = {
+    "qwen2-5-vl", "qwen3-vl", "qwen3-vl-wide", "qwen3-5", "mistral3", "pixtral",
+    "smolvlm",    "idefics3", "internvl",      "gemma3",  "gemma4",   "gemma4-large"};
 enum { PLACEHOLDER = 30 };
 
 Test(pictures, logits_are_those_of_transformers) {
@@ -157,7 +158,8 @@ Test(pictures, logits_are_those_of_transformers) {
 
 Test(pictures, logits_in_16_bits_are_as_near_as_those_of_transformers) {
   static const char *const names[] = {"qwen2-5-vl-bf16", "qwen3-vl-bf16", "mistral3-bf16",
-                                      "smolvlm-bf16",    "internvl-bf16", "gemma3-bf16"};
+                                      "smolvlm-bf16",    "internvl-bf16", "gemma3-bf16",
+                                      "gemma4-bf16"};
   for (size_t c = 0; c < ARRAY_LEN(names); c++) {
     prompt_t prompt;
     prompt_open(&prompt, names[c], PLACEHOLDER);

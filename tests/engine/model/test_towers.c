@@ -371,6 +371,13 @@ Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
       {"gemma3", TEXT_48 ", \"vision_config\": {\"vision_use_head\": true}", "vision_use_head",
        "true"},
       {"gemma3", TEXT_48 ", \"mm_tokens_per_image\": 200", "mm_tokens_per_image", "200"},
+      {"gemma4", TEXT_48 ", \"vision_config\": {\"head_dim\": 32}", "head_dim", "64"},
+      {"gemma4", TEXT_48 ", \"vision_config\": {\"num_key_value_heads\": 4}", "num_key_value_heads",
+       "12"},
+      {"gemma4", TEXT_48 ", \"vision_config\": {\"position_embedding_size\": 0}",
+       "position_embedding_size", "0"},
+      {"gemma4", TEXT_48 ", \"vision_config\": {\"rope_parameters\": {\"rope_type\": \"yarn\"}}",
+       "rope_type", "yarn"},
   };
   for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
     char config[320];
@@ -410,11 +417,20 @@ static void one_layer_less(tower_plan_t *plan) {
 static void wider(tower_plan_t *plan) {
   plan->mlp_width++;
 }
+static void with_bounds(tower_plan_t *plan) {
+  plan->clips = true;
+}
+static void without_bounds(tower_plan_t *plan) {
+  plan->clips = false;
+}
 static void no_deepstack(tower_plan_t *plan) {
   plan->num_deep = 0;
 }
 
 Test(towers, files_that_do_not_fit_are_refused_by_tensor) {
+  check_refused("gemma4-large", with_bounds,
+                "encoder.layers.0.self_attn.o_proj.input_min is missing");
+  check_refused("gemma4", without_bounds, "begin with model.vision_tower.");
   check_refused("qwen3-vl", one_layer_more, "model.visual.blocks.3.norm1.weight is missing");
   check_refused("qwen3-vl", one_layer_less, "begin with model.visual.");
   check_refused("qwen3-vl", wider, "blocks.0.mlp.linear_fc1.weight has shape [20, 16]");
