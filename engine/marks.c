@@ -15,6 +15,7 @@ static const struct marks {
 } marks[] = {{VISION_PIXTRAL, NULL, "[IMG_END]", "[IMG_BREAK]", NULL},
              {VISION_GOT_OCR2, "<img>", "</img>", NULL, NULL},
              {VISION_GEMMA3, "<start_of_image>", "<end_of_image>", NULL, NULL},
+             {VISION_GEMMA4, "<|image>", "<image|>", NULL, NULL},
              {VISION_IDEFICS3, "<fake_token_around_image>", "<fake_token_around_image>", NULL,
               "<global-img>"}};
 

@@ -34,11 +34,11 @@ bool engine_may_see(const char *model_dir) {
 static const struct {
   const char *type; /* of tower_family_t */
   bool mrope;       /* without it the text model would place pictures as text */
-} compared[] = {{"qwen2_5_vl_vision", true},   {"qwen3_vl_vision", true},
-                {"qwen3_vl_moe_vision", true}, {"qwen3_5_vision", true},
-                {"qwen3_5_moe_vision", true},  {"pixtral", false},
-                {"internvl_vision", false},    {"idefics3_vision", false},
-                {"smolvlm_vision", false},     {"siglip_vision_model", false}};
+} compared[] = {
+    {"qwen2_5_vl_vision", true},    {"qwen3_vl_vision", true},    {"qwen3_vl_moe_vision", true},
+    {"qwen3_5_vision", true},       {"qwen3_5_moe_vision", true}, {"pixtral", false},
+    {"internvl_vision", false},     {"idefics3_vision", false},   {"smolvlm_vision", false},
+    {"siglip_vision_model", false}, {"gemma4_vision", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
@@ -129,13 +129,20 @@ static int check_match(const sight_t *sight, inferd_error_t *error) {
   const tower_plan_t *plan = &sight->plan;
   const int32_t side = (int32_t)(processor->view_side / processor->patch);
   const bool fixed = plan->table_side > 0 && plan->table == TABLE_OF_IMAGE;
+  const int64_t longest = (int64_t)processor->view_tokens * plan->merge; /* of Gemma 4, one row */
+  if (plan->table == TABLE_OF_AXES && longest > plan->table_side)
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "the processor makes views of up to %lld patches a side; the tower has places "
+                     "of %d",
+                     (long long)longest, plan->table_side);
   if (side % plan->merge != 0 || (fixed && side != plan->table_side))
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "the processor makes views of %d patches a side; the tower reads %s%d", side,
                      fixed ? "" : "multiples of ", fixed ? plan->table_side : plan->merge);
   if (vision_row_values(processor) == (size_t)sight->plan.patch_columns &&
       processor->merge == (uint32_t)sight->plan.merge &&
-      plan->raster == (processor->order == VISION_RASTER))
+      plan->raster == (processor->order != VISION_BLOCKS) &&
+      plan->by_pixel == (processor->order == VISION_RASTER_PIXEL))
     return 0;
   return error_set(error, ERR_MODEL_MALFORMED, NULL,
                    "the processor makes patches of %zu values, %u x %u of them a token; the tower "

@@ -146,7 +146,10 @@ def types_of(model, ids):
     kind = model.config.model_type
     if kind.startswith("qwen"):
         return {"mm_token_type_ids": (ids == model.config.image_token_id).int()}
-    own = ids == getattr(model.config, "image_token_index", PAD)
+    own = ids == getattr(model.config, "image_token_index", getattr(
+        model.config, "image_token_id", PAD))
+    if kind == "gemma4":
+        return {"mm_token_type_ids": own.int()}
     return {"token_type_ids": own.int()} if kind == "gemma3" else {}
 
 
@@ -270,7 +273,8 @@ def compare(options, kind, seed):
             (directory / "pixels").write_bytes(rows.contiguous().numpy().tobytes())
         start = prompt(rng, places)
         ids = generate(model, start, inputs)
-        sees = kind == "gemma3" and bool(grids)
+        both = model.config.text_config.to_dict().get("use_bidirectional_attention") == "vision"
+        sees = (kind == "gemma3" or both) and bool(grids)
         theirs, positions = whole(model, ids, inputs)
         ours = drive(options, directory, ids, positions, grids, [len(start), 1], sees)
         bounds = bounds_of(model, ids, inputs, theirs)

@@ -17,7 +17,7 @@ import transformers
 BEGIN, END, PAD, BREAK, WHOLE = 60, 61, 62, 59, 58  # ids
 PATCH, SIDE = 2, 12  # pixels of a patch; of a view where all are squares
 NAMES = {"mistral3": "Mistral3", "llava": "Llava", "smolvlm": "SmolVLM", "idefics3": "Idefics3",
-         "internvl": "InternVL", "gemma3": "Gemma3"}
+         "internvl": "InternVL", "gemma3": "Gemma3", "gemma4": "Gemma4"}
 
 
 def sight_of(kind, rng, times):
@@ -34,8 +34,32 @@ def sight_of(kind, rng, times):
     if kind == "gemma3":
         return {**sight, "model_type": "siglip_vision_model", "image_size": side,
                 "vision_use_head": False, "layer_norm_eps": rng.choice([1e-6, 1e-5])}
+    if kind == "gemma4":
+        return {**sight, "model_type": "gemma4_vision", "head_dim": 16, "pooling_kernel_size": 3,
+                "num_key_value_heads": heads, "position_embedding_size": 256,
+                "use_clipped_linears": rng.random() < 0.5, "standardize": rng.random() < 0.5}
     return {**sight, "model_type": f"{kind}_vision",
             "image_size": times * rng.choice([SIDE, 16, 54])}
+
+
+def gemma4_text(rng, text):
+    """Of a small model, whose layers have embeddings, or of a large one, which sees pictures whole
+    in the layers with a window."""
+    kinds = ["sliding_attention", "full_attention"]
+    count = text["num_hidden_layers"]
+    large = rng.random() < 0.5
+    return {"model_type": "gemma4_text", "sliding_window": rng.choice([4, 16, 100]),
+            "hidden_activation": "gelu_pytorch_tanh", "global_head_dim": 2 * text["head_dim"],
+            "layer_types": [rng.choice(kinds) for _ in range(count - 1)] + kinds[1:],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                                   "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
+            "vocab_size_per_layer_input": text["vocab_size"], "num_kv_shared_layers": 0,
+            "pad_token_id": rng.randrange(50), "final_logit_softcapping": 30.0,
+            "hidden_size_per_layer_input": 0 if large else 8,
+            "attention_k_eq_v": large, "num_global_key_value_heads": 1 if large else None,
+            "use_bidirectional_attention": "vision" if large else None}
 
 
 def model_of(kind, rng, text, times=1):
@@ -59,6 +83,11 @@ def model_of(kind, rng, text, times=1):
                                  for _ in range(text["num_hidden_layers"])]}
         return config | {"image_token_index": PAD, "boi_token_index": BEGIN, "eoi_token_index": END,
                          "mm_tokens_per_image": (SIDE // PATCH // merge) ** 2}
+    if kind == "gemma4":
+        text.pop("hidden_act", None)
+        text |= gemma4_text(rng, text)
+        return config | {"image_token_id": PAD, "boi_token_id": BEGIN, "eoi_token_id": END,
+                         "audio_config": None}
     if kind == "internvl":
         return config | {"image_token_id": PAD, "downsample_ratio": 0.5}
     return config | {"image_token_id": PAD, "scale_factor": merge}
@@ -78,6 +107,8 @@ def processor_of(config, times=1):
         return "Gemma3", {"size": square, "do_pan_and_scan": True, "pan_and_scan_max_num_crops": 3,
                           "pan_and_scan_min_crop_size": 6 if times == 1 else 64,
                           "pan_and_scan_min_ratio_to_activate": 1.5}, {}
+    if kind == "gemma4":
+        return "Gemma4", {"patch_size": patch, "max_soft_tokens": 70}, {}
     return NAMES[kind], {"size": {"longest_edge": 2 * side}, "max_image_size": {
         "longest_edge": side}}, {"return_row_col_info": True}
 
@@ -102,6 +133,15 @@ def tokens_of(config):
     return (side // config.get("scale_factor", 1)) ** 2
 
 
+def show_gemma4(made):
+    inputs = {"pixel_values": made["pixel_values"].float(),
+              "image_position_ids": made["image_position_ids"]}
+    grids = [[int(places[:, axis].max()) + 1 for axis in (1, 0)]
+             for places in made["image_position_ids"]]
+    rows = torch.cat([values[:h * w] for values, (h, w) in zip(inputs["pixel_values"], grids)])
+    return inputs, rows, grids, [[BEGIN, *[PAD] * (h * w // 9), END] for h, w in grids]
+
+
 def show(config, shown):
     """Inputs of the model, rows of patches, the grid of each view, and of each picture the ids in
     its place."""
@@ -111,6 +151,8 @@ def show(config, shown):
     nested = "return_row_col_info" in more
     made = processor([shown] if nested else shown, return_tensors="pt", **more)
     values = made["pixel_values"].float()
+    if config["model_type"] == "gemma4":
+        return show_gemma4(made)
     sizes = made.get("image_sizes")
     views = values[0] if values.dim() == 5 else values
     if sizes is not None:
@@ -137,7 +179,8 @@ MARKS = {"mistral3": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
          "internvl": ("<img>", "</img>", "<IMG_CONTEXT>"),
          "smolvlm": ("<fake_token_around_image>", "<global-img>", "<image>"),
          "idefics3": ("<fake_token_around_image>", "<global-img>", "<image>"),
-         "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>")}
+         "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
+         "gemma4": ("<|image>", "<image|>", "<|image|>")}
 PLACES = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 
 
@@ -152,9 +195,12 @@ def write_tokenizer(directory, kind):
         said["extra_special_tokens"] = dict(zip(
             ("start_image_token", "end_image_token", "context_image_token"), MARKS[kind]))
         said["extra_special_tokens"]["video_token"] = "<|video_pad|>"
-    if kind == "gemma3":
+    if kind in ("gemma3", "gemma4"):
         said["extra_special_tokens"] = dict(zip(("boi_token", "eoi_token", "image_token"),
                                                 MARKS[kind]))
+    if kind == "gemma4":
+        said["extra_special_tokens"] |= {"audio_token": "<|endoftext|>", "boa_token": "<|im_end|>",
+                                         "eoa_token": "<|im_start|>"}
     (directory / "tokenizer_config.json").write_text(json.dumps(said))
     made = json.loads((directory / "tokenizer.json").read_text())
     for token in made["added_tokens"]:
@@ -176,7 +222,8 @@ def make(directory, kind, seed):
             if key not in ("rope_parameters", "model_type")}
     config = model_of(kind, rng, text, TIMES)
     for key, id in (("image_token_id", seeing.PAD), ("image_token_index", seeing.PAD),
-                    ("boi_token_index", seeing.PAD - 2), ("eoi_token_index", seeing.PAD - 1)):
+                    ("boi_token_index", seeing.PAD - 2), ("eoi_token_index", seeing.PAD - 1),
+                    ("boi_token_id", seeing.PAD - 2), ("eoi_token_id", seeing.PAD - 1)):
         if key in config:
             config[key] = id
     (directory / "config.json").write_text(json.dumps(config))
@@ -197,12 +244,17 @@ def make(directory, kind, seed):
                          "spatial_merge_size": config.get("spatial_merge_size", 1)},
             "internvl": {"image_seq_length": tokens_of(config)},
             "gemma3": {"image_seq_length": config.get("mm_tokens_per_image")},
+            "gemma4": {},
             "idefics3": {"image_seq_len": tokens_of(config)}}
     what = {"llava": "mistral3", "smolvlm": "idefics3"}.get(kind, kind)
     names = {"mistral3": "PixtralProcessor", "internvl": "InternVLProcessor",
-             "idefics3": "Idefics3Processor", "gemma3": "Gemma3Processor"}
+             "idefics3": "Idefics3Processor", "gemma3": "Gemma3Processor",
+             "gemma4": "Gemma4Processor"}
     (directory / "processor_config.json").write_text(json.dumps(
         {"processor_class": names[what], **said[what]}))
     more = {"video_processor": transformers.InternVLVideoProcessor()} if kind == "internvl" else {}
+    if kind == "gemma4":
+        more = {"video_processor": transformers.Gemma4VideoProcessor(),
+                "feature_extractor": transformers.Gemma4AudioFeatureExtractor()}
     return getattr(transformers, names[what])(image_processor=pictures, tokenizer=tokenizer,
                                               chat_template=template, **said[what], **more)
