@@ -213,11 +213,16 @@ def draw(rng, name, shape):
     count = 1
     for size in shape:
         count *= size
+    if not shape:  # bounds of Gemma 4
+        return array.array("f", [rng.uniform(0.7, 1.7) * (1 if name.endswith("max") else -1)])
     if "pos_embed" in name:
         scale, middle = 0.5, 0
     elif len(shape) == 1:
         scale, middle = 0.1, 1 if "norm" in name or name.endswith("ln_q.weight") else 0
         middle = 0 if name.endswith("bias") else middle
+        middle = 1 if name.endswith("scalar") else middle
+        if name.endswith("k_norm.weight") and "vision_tower" in name:
+            middle = 0.25
     else:
         scale, middle = (count / shape[0]) ** -0.5, 0
         if "experts." in name and len(shape) == 3:
@@ -225,10 +230,9 @@ def draw(rng, name, shape):
     return array.array("f", (rng.gauss(middle, scale) for _ in range(count)))
 
 
-def write_weights(path, kind, config, seed):
+def write_weights(path, tensors, seed):
     rng, header, parts, at = random.Random(seed), {}, [], 0
-    for name, shape in [*text_tensors(kind, config["text_config"]),
-                        *tower_tensors(kind, config["vision_config"])]:
+    for name, shape in tensors:
         data = draw(rng, name, shape).tobytes()
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + len(data)]}
         parts.append(data)
@@ -249,7 +253,8 @@ def make(directory, kind="qwen3_vl", seed=1, text=(), sight=(), pixels=(64, 4000
         "temporal_patch_size": 2, "merge_size": tower["spatial_merge_size"],
         "size": {"shortest_edge": pixels[0], "longest_edge": pixels[1]}}))
     write_tokenizer(directory)
-    write_weights(directory / "model.safetensors", kind, config, seed)
+    write_weights(directory / "model.safetensors", [
+        *text_tensors(kind, config["text_config"]), *tower_tensors(kind, tower)], seed)
     return directory
 
 

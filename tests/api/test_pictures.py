@@ -9,6 +9,7 @@ import openai
 import pytest
 
 import seeing
+import seeing_gemma4
 from harness import PATIENCE, Server, Stream, run, wait_until
 
 BLOCK = 16
@@ -47,7 +48,9 @@ QUESTIONS = [LONG, [user(A, "what is this")], [user("compare", C, B)], [user("on
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeing")
-    return {kind: seeing.make(folder / kind, kind) for kind in seeing.KINDS}
+    return {**{kind: seeing.make(folder / kind, kind) for kind in seeing.KINDS},
+            "gemma4": seeing_gemma4.make(folder / "gemma4"),
+            "gemma4-large": seeing_gemma4.make(folder / "gemma4-large", large=True)}
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +70,18 @@ def server(seer):
 
 # ---- the same bits ----
 
-@pytest.mark.parametrize("kind", seeing.KINDS)
+@pytest.mark.parametrize("kind", [*seeing.KINDS, "gemma4", "gemma4-large"])
 def test_bits_do_not_depend_on_steps_others_and_blocks(start, models, kind):
-    """Prompts in steps of 24 tokens, all at once, in so few blocks that choices are preempted."""
+    """Prompts in steps of few tokens, all at once, in so few blocks that choices are preempted."""
     plain = start(models[kind], "--no-enable-prefix-caching")
     alone = [ask(plain, *question)[0] for question in QUESTIONS]
     assert len({str(answer) for answer in alone}) == len(alone)
     longest = post(plain, *LONG).json["usage"]["prompt_tokens"]
     blocks = (longest + 150) // BLOCK + 4
-    few = start(models[kind], "--max-num-batched-tokens", 24, "--max-num-seqs", 4,
-                "--num-blocks", blocks, "--max-model-len", (blocks - 2) * BLOCK)
+    sides = 12 if kind.startswith("gemma4") else 0  # of layers with a window
+    step = seeing_gemma4.TOKENS + 4 if kind == "gemma4-large" else 24  # a picture is whole there
+    few = start(models[kind], "--max-num-batched-tokens", step, "--max-num-seqs", 4,
+                "--num-blocks", blocks + sides, "--max-model-len", (blocks - 2) * BLOCK)
     for turn in range(20):  # until some were preempted: a slow machine may compute one at a time
         with concurrent.futures.ThreadPoolExecutor(len(QUESTIONS)) as pool:
             made = list(pool.map(lambda q: ask(few, *q, max_tokens=140, n=3,
