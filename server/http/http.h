@@ -143,13 +143,12 @@ char *error_body_ollama(const inferd_error_t *error, size_t *length);
 /* The body of an error in the words of the route; malloc'ed, NULL when memory is short. */
 char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *error, size_t *length);
 
-/* What a process and its parent say about a socket that the parent has lent (http_loan.c): each of
- * the first three on a line, in the place of a chunk's size; the parent's is a byte. */
+/* What a process and its parent say about a socket that the parent has lent (http_loan.c): the
+ * first two on a line, in the place of a chunk's size; the parent's is a byte. */
 enum {
-  LOAN_ASK = '=',   /* the stream is here; what follows I write to the socket */
-  LOAN_HALF = '<',  /* the socket has taken a part of a chunk */
-  LOAN_WHOLE = '>', /* and now the rest */
-  LOAN_GRANT = '='  /* the socket has taken all that came before */
+  LOAN_ASK = '=',  /* the stream is here; what follows I write to the socket */
+  LOAN_HALF = '<', /* from now on a chunk there may be half written, until I write here again */
+  LOAN_GRANT = '=' /* the socket has taken all that came before */
 };
 
 typedef struct http http_t; /* the transport itself, used by serve.c */

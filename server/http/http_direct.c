@@ -67,7 +67,7 @@ static int socket_of(const http_exchange_t *exchange) {
 
 static void wait_writable(http_exchange_t *exchange, bool wait) {
   if (exchange->loan.state == LOAN_TAKEN)
-    loan_tell(exchange, !wait);
+    loan_watch(exchange, wait);
   else
     connection_watch(exchange->connection, wait);
 }

@@ -37,7 +37,8 @@ typedef enum loan_state {
 typedef struct loan {
   watch_kind_t kind; /* first */
   loan_state_t state;
-  int fd; /* LOAN_NONE: -1 */
+  int fd;    /* LOAN_NONE: -1 */
+  bool told; /* the parent knows that a chunk may be half sent */
   http_exchange_t *exchange;
 } loan_t;
 
@@ -145,8 +146,9 @@ void loan_begin(http_exchange_t *exchange); /* takes the descriptor that came wi
  * written. */
 bool loan_ask(http_exchange_t *exchange);
 void loan_answer(http_exchange_t *exchange); /* the connection has something to read */
-/* The socket lent takes chunks again (`whole`), or has taken a part of one and is watched. */
-void loan_tell(http_exchange_t *exchange, bool whole);
+/* The socket lent has taken a part of a chunk, or nothing, and is watched for room; or no longer.
+ */
+void loan_watch(http_exchange_t *exchange, bool wait);
 void loan_end(http_exchange_t *exchange); /* closes the socket lent, if there is one */
 
 /* http_pieces.c */

@@ -7,8 +7,9 @@
  * The loan ends when libmicrohttpd gets the stream back: the next bytes on the connection tell the
  * parent.
  *
- * A chunk of which the socket has taken a part is told, so the parent knows whether it may speak to
- * its client after the end of this process.
+ * The first chunk of which the socket takes a part only is told, so the parent knows whether it may
+ * speak to its client after the end of this process. One line for a loan: a client that is slow a
+ * thousand times in a second fills no buffer with them.
  */
 #include "server/http/http_exchange.h"
 
@@ -78,12 +79,13 @@ void loan_answer(http_exchange_t *exchange) {
   direct_add(exchange);
 }
 
-void loan_tell(http_exchange_t *exchange, bool whole) {
+void loan_watch(http_exchange_t *exchange, bool wait) {
   loan_t *loan = &exchange->loan;
   struct epoll_event event = {.events = EPOLLOUT | EPOLLET, .data.ptr = loan};
-  int watch = whole ? EPOLL_CTL_DEL : EPOLL_CTL_ADD;
-  if (!say(exchange, whole ? LOAN_WHOLE : LOAN_HALF) ||
-      epoll_ctl(exchange->http->watch_epoll, watch, loan->fd, &event) != 0)
+  int watch = wait ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
+  bool told = loan->told || !wait || say(exchange, LOAN_HALF);
+  loan->told |= wait;
+  if (!told || epoll_ctl(exchange->http->watch_epoll, watch, loan->fd, &event) != 0)
     exchange_doom(exchange, "client_gone");
 }
 

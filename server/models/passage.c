@@ -193,6 +193,7 @@ static size_t pending_max(const passage_t *passage) {
 static bool take(passage_t *passage, const char *bytes, size_t length) {
   exchange_t *exchange = passage->exchange;
   begin_stream(passage);
+  passage->half = false; /* what is said here comes behind all of the socket lent */
   if (passage->answer.is_stream) {
     if (!exchange_write(exchange, bytes, length)) {
       pause_reading(passage); /* on_gone follows */
@@ -299,7 +300,6 @@ static bool take_loan(passage_t *passage, const char *text) {
   switch (text[0]) {
   case LOAN_ASK: exchange_when_sent(passage->exchange, on_sent); return true;
   case LOAN_HALF: passage->half = true; return true;
-  case LOAN_WHOLE: passage->half = false; return true;
   default: return false;
   }
 }
