@@ -20,6 +20,7 @@ enum {
 typedef struct model served_t;
 typedef struct passage passage_t;
 typedef struct channel channel_t;
+typedef struct body_read body_read_t;
 
 /* A list of owned strings; list[count] is NULL. */
 typedef struct words {
@@ -103,8 +104,10 @@ struct models {
   int dir_lock; /* held while this process lives; -1 = none */
   bool limit_known[LIFE_PLACES];
   uv_timer_t due, tick;
-  directory_t directory; /* of --models-dir, as read last */
-  disk_look_t *look;     /* that runs; NULL = none */
+  uv_idle_t reads;                       /* active while there are readings */
+  body_read_t *readings, **last_reading; /* large bodies that are looked through, in turns */
+  directory_t directory;                 /* of --models-dir, as read last */
+  disk_look_t *look;                     /* that runs; NULL = none */
   uv_async_t looked;
   bool words_checked; /* the words of the command line mean models */
   int open_handles;
@@ -194,7 +197,8 @@ struct passage {
     charge_t charge;
   } answer;
 };
-void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream);
+/* The body is the passage's. */
+void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool stream);
 void passage_begin(passage_t *passage); /* LIFE_BEGIN */
 /* It ends with this error: as a status, or in its stream. */
 void passage_refuse(passage_t *passage, const inferd_error_t *error);

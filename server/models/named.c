@@ -1,79 +1,80 @@
 /* named.c: one pass over the outermost object of a body. Pure; allocates for the name alone. */
 #include "server/models/named.h"
 
+#include "engine/base/hex.h"
 #include "engine/base/json.h"
+#include "engine/base/util.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct body_scan {
-  const char *at, *end;
-} body_scan_t;
+/* Where in the outermost object the pass is. */
+enum { AT_OBJECT, AT_KEY, IN_KEY, AT_COLON, AT_VALUE, IN_VALUE, AT_END };
 
-static void skip_blank(body_scan_t *scan) {
-  while (scan->at < scan->end && strchr(" \t\r\n", *scan->at) != NULL && *scan->at != '\0')
-    scan->at++;
+static bool is_blank(char byte) {
+  return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
-/* Moves behind the string that begins here. False: it does not end. */
-static bool skip_string(body_scan_t *scan) {
-  for (scan->at++; scan->at < scan->end; scan->at++) {
-    if (*scan->at == '\\') {
-      scan->at++;
-    } else if (*scan->at == '"') {
-      scan->at++;
-      return true;
-    }
+void named_begin(named_scan_t *scan, const char *text, size_t length) {
+  bool marked = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0;
+  *scan = (named_scan_t){.text = text, .length = length, .at = marked ? 3 : 0};
+}
+
+/* The character that begins here, if it is one of ASCII, and its bytes; 0: it is none. */
+static char ascii_at(const char *at, const char *end, size_t *bytes) {
+  int code = 0;
+  *bytes = 1;
+  if (*at != '\\') return *at;
+  if (end - at < 6 || at[1] != 'u') return 0;
+  *bytes = 6;
+  for (int i = 2; i < 6; i++) {
+    int digit = hex_value(at[i]);
+    if (digit < 0) return 0;
+    code = code * 16 + digit;
   }
-  return false;
+  return (char)(code < 128 ? code : 0);
 }
 
-/* Moves behind the value that begins here: to the comma or bracket that follows it. */
-static bool skip_value(body_scan_t *scan) {
-  int depth = 0;
-  while (scan->at < scan->end) {
-    char c = *scan->at;
-    if (c == '"') {
-      if (!skip_string(scan)) return false;
-      continue;
-    }
-    if (depth == 0 && (c == ',' || c == '}' || c == ']')) return true;
-    depth += (c == '{' || c == '[') - (c == '}' || c == ']');
-    scan->at++;
+/* Compares a string of the text, quotes and escapes and all, with a word of letters. */
+static bool is_string(const char *begin, const char *end, const char *word) {
+  const char *at = begin + 1, *last = end - 1;
+  for (size_t bytes; *word != '\0' && at < last; word++, at += bytes) {
+    if (ascii_at(at, last, &bytes) != *word) return false;
   }
-  return false;
-}
-
-/* Compares a string, escapes and all, with a name. */
-static bool is_string(const char *begin, const char *end, const char *name) {
-  json_doc_t *doc = NULL;
-  inferd_error_t ignored;
-  size_t length = (size_t)(end - begin);
-  if (memchr(begin, '\\', length) == NULL)
-    return length == strlen(name) + 2 && memcmp(begin + 1, name, length - 2) == 0;
-  bool equal = json_parse(begin, length, &json_limits_request, &doc, &ignored) == 0 &&
-               json_equals(json_root(doc), name);
-  json_free(doc);
-  return equal;
+  return *word == '\0' && at == last;
 }
 
 static int fail_end(inferd_error_t *error) {
   return error_set(error, ERR_INVALID_JSON, NULL, "The body is not a JSON object.");
 }
 
+static const char *type_of(char first) {
+  if (first == '{') return "an object";
+  if (first == '[') return "an array";
+  if (first == 't' || first == 'f') return "a boolean";
+  return "a number";
+}
+
+/* Nothing is parsed that cannot be a name. */
 static int take_model(const char *begin, const char *end, named_t *out, inferd_error_t *error) {
   json_doc_t *doc = NULL;
-  int code = json_parse(begin, (size_t)(end - begin), &json_limits_request, &doc, error);
+  size_t length = (size_t)(end - begin);
+  out->model[0] = '\0';
+  if (*begin == 'n') return 0;
+  if (*begin != '"')
+    return error_set(error, ERR_INVALID_TYPE, "model", "'model' must be a string, but is %s.",
+                     type_of(*begin));
+  int code = length <= 6 * sizeof out->model
+                 ? json_parse(begin, length, &json_limits_request, &doc, error)
+                 : ERR_MODEL_NOT_FOUND;
   const json_t *value = code == 0 ? json_root(doc) : NULL;
-  if (code == 0 && value->type != JSON_STRING && value->type != JSON_NULL)
-    code = error_set(error, ERR_INVALID_TYPE, "model", "'model' must be a string, but is %s.",
-                     json_type_name(value));
-  if (code == 0 && value->type == JSON_STRING &&
-      (value->length >= sizeof out->model || memchr(value->text, '\0', value->length) != NULL))
-    code = error_set(error, ERR_MODEL_NOT_FOUND, "model", "No model has a name of %u bytes.",
-                     value->length);
-  if (code == 0 && value->type == JSON_STRING)
+  bool fits = value != NULL && value->length < sizeof out->model &&
+              memchr(value->text, '\0', value->length) == NULL;
+  if (fits)
     snprintf(out->model, sizeof out->model, "%.*s", (int)value->length, value->text);
+  else if (code == 0 || code == ERR_MODEL_NOT_FOUND)
+    code = error_set(error, ERR_MODEL_NOT_FOUND, "model", "No model has a name of %zu bytes.",
+                     value != NULL ? (size_t)value->length : length - 2);
   json_free(doc);
   return code;
 }
@@ -84,32 +85,94 @@ static int check_given(const named_t *named, inferd_error_t *error) {
                    "'model' must be provided: this server has several; GET /v1/models lists them.");
 }
 
-int named_read(const char *text, size_t length, named_t *out, inferd_error_t *error) {
-  body_scan_t scan = {text, text + length};
-  *out = (named_t){0};
-  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) scan.at += 3;
-  skip_blank(&scan);
-  if (scan.at == scan.end || *scan.at++ != '{') return fail_end(error);
-  skip_blank(&scan);
-  while (scan.at < scan.end && *scan.at == '"') {
-    const char *key = scan.at;
-    if (!skip_string(&scan)) return fail_end(error);
-    const char *key_end = scan.at;
-    skip_blank(&scan);
-    if (scan.at == scan.end || *scan.at++ != ':') return fail_end(error);
-    skip_blank(&scan);
-    const char *value = scan.at;
-    if (!skip_value(&scan)) return fail_end(error);
-    int code = 0;
-    if (is_string(key, key_end, "model")) code = take_model(value, scan.at, out, error);
-    if (code != 0) return code;
-    if (is_string(key, key_end, "stream"))
-      out->stream = (size_t)(scan.at - value) >= 4 && memcmp(value, "true", 4) == 0;
-    if (*scan.at == ',') scan.at++;
-    skip_blank(&scan);
+/* A member is complete; the byte behind it is at scan->at. */
+static int take_member(named_scan_t *scan, inferd_error_t *error) {
+  const char *key = scan->text + scan->key, *key_end = scan->text + scan->key_end;
+  const char *value = scan->text + scan->value, *end = scan->text + scan->value_end;
+  if (is_string(key, key_end, "stream"))
+    scan->named.stream = end - value == 4 && memcmp(value, "true", 4) == 0;
+  return is_string(key, key_end, "model") ? take_model(value, end, &scan->named, error) : 0;
+}
+
+/* Moves on in a string. Returns true at its end, behind which scan->at then is. */
+static bool pass_string(named_scan_t *scan, size_t limit) {
+  const char *text = scan->text;
+  size_t at = scan->at;
+  for (; at < limit; at++) {
+    if (scan->escaped) {
+      scan->escaped = false;
+    } else if (text[at] == '\\') {
+      scan->escaped = true;
+    } else if (text[at] == '"') {
+      scan->in_string = false;
+      scan->at = at + 1;
+      return true;
+    }
   }
-  if (scan.at == scan.end || *scan.at != '}') return fail_end(error);
-  return check_given(out, error);
+  scan->at = at;
+  return false;
+}
+
+/* Moves on in a value. Returns true at the comma or bracket that follows it. */
+static bool pass_value(named_scan_t *scan, size_t limit) {
+  while (scan->at < limit) {
+    char c = scan->text[scan->at];
+    if (scan->in_string) {
+      pass_string(scan, limit);
+      scan->value_end = scan->at;
+      continue;
+    }
+    if (scan->depth == 0 && (c == ',' || c == '}' || c == ']')) return true;
+    scan->in_string = c == '"';
+    scan->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    scan->at++;
+    if (!is_blank(c)) scan->value_end = scan->at;
+  }
+  return false;
+}
+
+/* Takes the byte at scan->at outside of strings and values. */
+static int pass_mark(named_scan_t *scan, char byte, inferd_error_t *error) {
+  static const char marks[] = {[AT_OBJECT] = '{', [AT_KEY] = '"', [AT_COLON] = ':'};
+  static const int next[] = {[AT_OBJECT] = AT_KEY, [AT_KEY] = IN_KEY, [AT_COLON] = AT_VALUE};
+  if (scan->place == AT_KEY && byte == '}') {
+    scan->place = AT_END;
+  } else if (byte == marks[scan->place]) {
+    if (scan->place == AT_KEY) scan->key = scan->at;
+    scan->place = next[scan->place];
+    scan->at++;
+  } else {
+    return fail_end(error);
+  }
+  return 0;
+}
+
+int named_step(named_scan_t *scan, size_t most, inferd_error_t *error) {
+  size_t limit = scan->at + MIN(most, scan->length - scan->at);
+  int code = 0;
+  while (code == 0 && scan->at < limit && scan->place != AT_END) {
+    char c = scan->text[scan->at];
+    if (scan->place == IN_KEY) {
+      if (!pass_string(scan, limit)) continue;
+      scan->key_end = scan->at;
+      scan->place = AT_COLON;
+    } else if (scan->place == IN_VALUE) {
+      if (!pass_value(scan, limit)) continue;
+      code = take_member(scan, error);
+      scan->at += scan->text[scan->at] == ',';
+      scan->place = AT_KEY;
+    } else if (is_blank(c)) {
+      scan->at++;
+    } else if (scan->place == AT_VALUE) {
+      scan->value = scan->value_end = scan->at;
+      scan->place = IN_VALUE;
+    } else {
+      code = pass_mark(scan, c, error);
+    }
+  }
+  if (code != 0) return code;
+  if (scan->place == AT_END) return check_given(&scan->named, error);
+  return scan->at < scan->length ? NAMED_MORE : fail_end(error);
 }
 
 int named_word(const char *word, named_t *out, inferd_error_t *error) {

@@ -453,13 +453,13 @@ void passage_tick(passage_t *passage, uint64_t now_ns) {
   exchange_write(passage->exchange, text, (size_t)n);
 }
 
-void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream) {
+void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool stream) {
   models_t *models = model->models;
   passage_t *passage = calloc(1, sizeof *passage);
   if (passage == NULL || !lobby_enter(models->lobby, &passage->guest, exchange->source)) {
     inferd_error_t error;
     free(passage);
-    held_free(&body);
+    held_free(body);
     error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
     exchange_error(exchange, &error);
     return;
@@ -468,7 +468,7 @@ void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream
   *passage = (passage_t){
       .model = model,
       .exchange = exchange,
-      .body = body,
+      .body = *body,
       .asked_ns = now_ns,
       .pinged_ns = now_ns,
       .until_ns = now_ns + (uint64_t)(models->server->config->models_wait * 1e9),
@@ -478,7 +478,7 @@ void passage_new(exchange_t *exchange, served_t *model, held_t body, bool stream
   };
   passage->guest.owner = passage;
   passage->answer.state = ANSWER_HEAD;
-  passage->body.charge = charge_move(&body.charge);
+  passage->body.charge = charge_move(&body->charge);
   if (passage->next != NULL) passage->next->previous = passage;
   models->passages = passage;
   models->num_passages++;

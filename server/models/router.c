@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TICK_MS = 250, RESUME_MS = 5, LOOK_TICKS = 8, SURVEYS_MAX = 2 };
+enum { TICK_MS = 250, RESUME_MS = 5, LOOK_TICKS = 8, SURVEYS_MAX = 2, STEP_BYTES = 128 * 1024 };
 
 /* ---- doing what was decided ---- */
 
@@ -261,31 +261,109 @@ static served_t *find(const models_t *models, const exchange_t *exchange, const 
   return model != NULL ? model : models_find_loaded(models, name, length);
 }
 
-/* Passes the request on to the model that it names. */
-static void pass_on(exchange_t *exchange) {
+/* Passes the request on to the model that it names. `code`: that of reading the name; the body is
+ * the passage's then. */
+static void pass_on(exchange_t *exchange, const named_t *named, held_t *body, int code,
+                    inferd_error_t *error) {
+  models_t *models = exchange->server->models;
+  served_t *model = code == 0 ? find(models, exchange, named->model) : NULL;
+  if (code == 0 && model == NULL)
+    code = models_fail_unknown(models, named->model, strlen(named->model), error);
+  if (code == 0 && (code = check_plan(model, error)) != 0)
+    exchange->retry_after_s = models_retry_s(model);
+  if (code == 0) code = check_queue(models, exchange, error);
+  if (code != 0) {
+    held_free(body);
+    exchange_error(exchange, error);
+    return;
+  }
+  /* Lines of JSON have no comments: such a stream begins with the model's own. */
+  passage_new(exchange, model, body, named->stream && exchange->wire != WIRE_OLLAMA);
+  models_pump(models);
+}
+
+/* ---- large bodies ---- */
+
+/* A body that is looked through for its model, STEP_BYTES in a turn of the loop, and those of other
+ * requests in the turns between. */
+struct body_read {
+  body_read_t *next, **link;
+  exchange_t *exchange;
+  held_t body;
+  named_scan_t scan;
+};
+
+static void leave_readings(models_t *models, body_read_t *reading) {
+  *reading->link = reading->next;
+  *(reading->next != NULL ? &reading->next->link : &models->last_reading) = reading->link;
+  if (models->readings == NULL) uv_idle_stop(&models->reads);
+}
+
+static void join_readings(models_t *models, body_read_t *reading) {
+  reading->next = NULL;
+  reading->link = models->readings != NULL ? models->last_reading : &models->readings;
+  *reading->link = reading;
+  models->last_reading = &reading->next;
+}
+
+static void on_reader_gone(exchange_t *exchange, const char *cause) {
+  body_read_t *reading = exchange->user;
+  (void)cause;
+  leave_readings(exchange->server->models, reading);
+  held_free(&reading->body);
+  free(reading);
+}
+
+static void on_reads(uv_idle_t *idle) {
+  models_t *models = idle->data;
+  body_read_t *reading = models->readings;
+  inferd_error_t error = {0};
+  int code = named_step(&reading->scan, STEP_BYTES, &error);
+  leave_readings(models, reading);
+  if (code == NAMED_MORE) {
+    join_readings(models, reading);
+    uv_idle_start(idle, on_reads);
+    return;
+  }
+  reading->exchange->on_gone = NULL;
+  pass_on(reading->exchange, &reading->scan.named, &reading->body, code, &error);
+  free(reading);
+}
+
+/* Finds the model of a request with a body. */
+static void read_body(exchange_t *exchange) {
   models_t *models = exchange->server->models;
   inferd_error_t error = {0};
-  named_t named;
   held_t body = {0};
-  const char *query = exchange_query(exchange, "model");
-  int code = exchange->body_length > 0
-                 ? named_read(exchange->body, exchange->body_length, &named, &error)
-                 : named_word(query != NULL ? query : "", &named, &error);
-  served_t *model = code == 0 ? find(models, exchange, named.model) : NULL;
-  if (code == 0 && model == NULL)
-    code = models_fail_unknown(models, named.model, strlen(named.model), &error);
-  if (code == 0 && (code = check_plan(model, &error)) != 0)
-    exchange->retry_after_s = models_retry_s(model);
-  if (code == 0) code = check_queue(models, exchange, &error);
-  if (code == 0 && !exchange_take_body(exchange, &body))
+  named_scan_t scan;
+  bool taken = exchange_take_body(exchange, &body);
+  named_begin(&scan, body.bytes, body.length);
+  int code = taken ? named_step(&scan, STEP_BYTES, &error) : ERR_OVERLOADED;
+  body_read_t *reading = code == NAMED_MORE ? calloc(1, sizeof *reading) : NULL;
+  if (!taken || (code == NAMED_MORE && reading == NULL))
     code = error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
-  if (code == 0) {
-    /* Lines of JSON have no comments: such a stream begins with the model's own. */
-    passage_new(exchange, model, body, named.stream && exchange->wire != WIRE_OLLAMA);
-    models_pump(models);
-  } else {
-    exchange_error(exchange, &error);
+  if (reading == NULL) {
+    pass_on(exchange, &scan.named, &body, code, &error);
+    return;
   }
+  *reading = (body_read_t){.exchange = exchange, .scan = scan, .body = body};
+  reading->body.charge = charge_move(&body.charge);
+  exchange->user = reading;
+  exchange->on_gone = on_reader_gone;
+  join_readings(models, reading);
+  uv_idle_start(&models->reads, on_reads);
+}
+
+/* Of a request without a body, its query has the name. */
+static void read_query(exchange_t *exchange) {
+  const char *query = exchange_query(exchange, "model");
+  inferd_error_t error = {0};
+  named_t named;
+  held_t none = {0};
+  int code = named_word(query != NULL ? query : "", &named, &error);
+  if (code == 0 && !exchange_take_body(exchange, &none))
+    code = error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");
+  pass_on(exchange, &named, &none, code, &error);
 }
 
 void models_handle(exchange_t *exchange) {
@@ -296,7 +374,10 @@ void models_handle(exchange_t *exchange) {
     error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
     exchange_error(exchange, &error);
   } else if (scrape || (route->flags & (ROUTE_ENGINE | ROUTE_PARENT)) == ROUTE_ENGINE) {
-    pass_on(exchange);
+    if (exchange->body_length > 0)
+      read_body(exchange);
+    else
+      read_query(exchange);
   } else {
     route->handle(exchange);
   }
@@ -364,8 +445,9 @@ int models_new(server_t *server, inferd_error_t *error) {
   uv_timer_init(server->loop, &models->due);
   uv_timer_init(server->loop, &models->tick);
   uv_async_init(server->loop, &models->looked, on_looked);
-  models->open_handles = 3;
-  models->due.data = models->tick.data = models->looked.data = models;
+  uv_idle_init(server->loop, &models->reads);
+  models->open_handles = 4;
+  models->due.data = models->tick.data = models->looked.data = models->reads.data = models;
   if (models->life == NULL || models->lobby == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for models");
   int code = sockets_open(models, error);
@@ -419,6 +501,7 @@ void models_stop(models_t *models, void (*done)(void *context), void *context) {
   if (models->look != NULL) look_leave(models->look);
   models->look = NULL;
   uv_close((uv_handle_t *)&models->looked, on_handle_closed);
+  uv_close((uv_handle_t *)&models->reads, on_handle_closed);
   uv_close((uv_handle_t *)&models->due, on_handle_closed);
   uv_close((uv_handle_t *)&models->tick, on_handle_closed);
 }

@@ -8,9 +8,27 @@
 static named_t named;
 static inferd_error_t error;
 
+/* The whole pass, in steps of so many bytes. */
+static int named_read(const char *text, size_t length, size_t most) {
+  named_scan_t scan;
+  named_begin(&scan, text, length);
+  int code;
+  do {
+    size_t at = scan.at;
+    code = named_step(&scan, most, &error);
+    if (code == NAMED_MORE) {
+      ASSERT_EQ(scan.at, at + most);
+    } else {
+      ASSERT_LE(scan.at, at + most + 1); /* a comma */
+    }
+  } while (code == NAMED_MORE);
+  named = scan.named;
+  return code;
+}
+
 static int read_text(const char *text) {
   error = (inferd_error_t){0};
-  return named_read(text, strlen(text), &named, &error);
+  return named_read(text, strlen(text), 1 << 20);
 }
 
 static void expect_model(const char *text, const char *model, bool stream) {
@@ -51,6 +69,30 @@ Test(named, what_is_missing_or_wrong_is_said) {
   }
 }
 
+/* Nothing that is too long for a name is parsed, and no pass is longer than its step. */
+Test(named, large_values_are_passed_in_steps) {
+  enum { BYTES = 1 << 20 };
+  static const struct {
+    const char *begin, *end;
+    char fill;
+    int code;
+  } rows[] = {{"{\"model\":[", "]}", '[', ERR_INVALID_JSON},
+              {"{\"model\":[", "1]}", ' ', ERR_INVALID_TYPE},
+              {"{\"model\":\"", "\"}", 'x', ERR_MODEL_NOT_FOUND},
+              {"{\"x\":\"", "\",\"model\":\"a\"}", 'x', 0},
+              {"{\"model\":\"a\"", "}", ' ', 0},
+              {"", "{\"model\":\"a\"}", ' ', 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    size_t begin = strlen(rows[i].begin), end = strlen(rows[i].end);
+    char *text = malloc(begin + BYTES + end);
+    memcpy(text, rows[i].begin, begin);
+    memset(text + begin, rows[i].fill, BYTES);
+    memcpy(text + begin + BYTES, rows[i].end, end);
+    EXPECT_EQ_FOR(named_read(text, begin + BYTES + end, 4096), rows[i].code, "row %zu", i);
+    free(text);
+  }
+}
+
 /* Bytes that are drawn and bent never make it read beyond the text, and where the whole is JSON
  * with one model in it, both readers agree. */
 Test(named, it_agrees_with_the_reader_of_the_whole) {
@@ -69,7 +111,7 @@ Test(named, it_agrees_with_the_reader_of_the_whole) {
     size_t length = strlen(text);
     char *exact = malloc(length); /* AddressSanitizer sees a read behind it */
     memcpy(exact, text, length);
-    int code = named_read(exact, length, &named, &error);
+    int code = named_read(exact, length, 1 + next_random(&random) % 9);
     if (json_parse(text, length, &json_limits_request, &doc, &error) == 0) {
       const json_t *stream = json_get(json_root(doc), "stream");
       ASSERT_EQ_FOR(code, 0, "%s", text);
