@@ -122,7 +122,7 @@ def test_check_plans_from_headers(inferd, tmp_path):
 
 
 def test_all_that_the_cache_has(start, tmp_path, monkeypatch):
-    """huggingface_hub has laid it out: models, one in two quantisations, what is none, a data set."""
+    """As huggingface_hub lays it out: models, one in two quantisations, none, a data set."""
     caches = tmp_path / "first", tmp_path / "second/hub"
     monkeypatch.setenv("HF_HUB_CACHE", str(caches[0]))
     monkeypatch.setenv("HF_HOME", str(caches[1].parent))
@@ -157,7 +157,7 @@ def test_all_that_the_cache_has(start, tmp_path, monkeypatch):
             answer = server.post("/v1/completions", {**body, "model": name})
             assert answer.status == 200 and answer.json["model"] == name, answer
         get("d/later")
-        wait_until(lambda: server.get("/v1/models/d/later").status == 200, "what is new in the cache")
+        wait_until(lambda: server.get("/v1/models/d/later").status == 200, "what is new")
         shutil.rmtree(caches[0] / "models--a--two-GGUF")
         wait_until(lambda: server.get(f"/v1/models/{names[0]}").status == 404, "what is gone")
         assert server.stop() == 0

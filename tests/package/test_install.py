@@ -157,7 +157,8 @@ def test_several_models_as_the_unit_runs_them(root, tmp_path):
     text = text.replace("# models_dir = /etc", f"models_dir = {root}/etc")
     conf.write_text(text.replace("port = 8000", f"uds = {runtime}/inferd.sock")
                     .replace("model = /usr", f"model = {root}/usr").replace("host =", "# host ="))
-    (folder / "more.conf").write_text(f"[model second]\nmodel = {root}/usr/share/inferd/models/demo\n")
+    section = f"[model second]\nmodel = {root}/usr/share/inferd/models/demo\n"
+    (folder / "more.conf").write_text(section)
     unit = (root / "usr/lib/systemd/system/inferd.service").read_text()
     with subprocess.Popen([root / "usr/bin/inferd", "serve", "--config", conf, "--port", "0"],
                           env={"RUNTIME_DIRECTORY": str(runtime), "HOME": "/nonexistent"},

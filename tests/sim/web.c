@@ -155,6 +155,21 @@ size_t exchange_pending(const exchange_t *exchange) {
   return 0; /* a client of the simulator takes all at once, or leaves */
 }
 
+/* Sockets are lent by the parent of several models alone, which is not here. */
+int exchange_socket(const exchange_t *exchange) {
+  (void)exchange;
+  return -1;
+}
+
+void exchange_when_sent(exchange_t *exchange, void (*sent)(exchange_t *exchange)) {
+  (void)sent;
+  REQUIRE(false, "a socket is lent for client %d", client_of(exchange)->index);
+}
+
+void exchange_break(exchange_t *exchange) {
+  REQUIRE(false, "a socket is lent for client %d", client_of(exchange)->index);
+}
+
 void exchange_stream(exchange_t *exchange) {
   client_t *c = client_of(exchange);
   REQUIRE(!c->over && !c->streaming, "I10: a second status line for client %d", c->index);
