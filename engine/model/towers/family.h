@@ -3,6 +3,7 @@
 #define INFERD_ENGINE_MODEL_TOWERS_FAMILY_H
 
 #include "engine/model/config/config.h"
+#include "engine/model/source/model_file.h"
 #include "engine/model/towers/towers.h"
 
 /* What a tensor does. Symbols as in towers.h; f width of the MLP, u = merge_width. */
@@ -90,6 +91,11 @@ extern const tower_family_t tower_gemma3, tower_idefics3, tower_smolvlm;
 extern const tower_family_t tower_gemma4;
 /* internvl.c */
 extern const tower_family_t tower_internvl;
+
+/* config.json of `path`, or what a mmproj file says in its place. out->doc NULL: there is none.
+ * plan.c
+ */
+int tower_config_read(const char *path, model_file_t *out, inferd_error_t *error);
 
 /* Reads what the activation of an MLP of plan->family is called under `key`. plan.c */
 activation_t tower_read_activation(config_reader_t *reader, const tower_plan_t *plan,

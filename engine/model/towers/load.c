@@ -8,6 +8,7 @@
 #include "engine/base/util.h"
 #include "engine/model/source/safetensors.h"
 #include "engine/model/towers/internal.h"
+#include "engine/model/towers/mmproj.h"
 #include "engine/model/weights/convert.h"
 #include "engine/model/weights/weights.h"
 
@@ -21,6 +22,7 @@ typedef struct reading {
   tower_t *tower;
   weight_files_t *files;
   const char *prefix, *merge_prefix;
+  bool mmproj; /* the files are one of mmproj.h */
   dtype_t dtype;
   size_t taken; /* tensors */
   inferd_error_t *error;
@@ -31,27 +33,41 @@ typedef struct reading {
 typedef enum rows_order {
   ROWS_PLAIN,
   ROWS_BY_CHANNEL, /* columns (value, part) in the file, (part, value) in the tower */
-  ROWS_TURNED      /* the file has them as columns */
+  ROWS_TURNED,     /* the file has them as columns */
+  ROWS_OF_FRAMES,  /* columns (channel, frame, pixel): a tensor of the file for each frame */
+  ROWS_OF_HEADS    /* of each head (pair, half) in the file, (half, pair) in the tower */
 } rows_order_t;
 
 typedef struct stored_rows {
   const stored_tensor_t *stored;
-  dtype_t type, as; /* of the file; what rows become */
+  const uint8_t *data, *second; /* of the tensor; of that of the other frame, or NULL */
+  float *decoded;               /* what `data` is then: the values of blocks; owned */
+  dtype_t type, as;             /* of the file; what rows become */
   int64_t num_rows, cols;
   rows_order_t order;
-  int64_t parts;             /* of a row by channel */
+  int64_t parts;             /* of a row by channel; channels of frames; heads */
   const float *factors;      /* [num_rows] each row is multiplied by, or NULL */
   atomic_bool bad;           /* some element is not finite */
   struct stored_rows *below; /* the rows behind these, or NULL */
 } stored_rows_t;
 
 static const uint8_t *element(const stored_rows_t *rows, int64_t row, int64_t column) {
-  const int64_t values = rows->cols / MAX(rows->parts, 1);
+  const int64_t parts = MAX(rows->parts, 1), values = rows->cols / parts;
+  const uint8_t *data = rows->data;
   int64_t at = row * rows->cols + column;
   if (rows->order == ROWS_BY_CHANNEL)
     at = row * rows->cols + column % values * rows->parts + column / values;
   if (rows->order == ROWS_TURNED) at = column * rows->num_rows + row;
-  return rows->stored->data + (size_t)at * dtype_size(rows->type);
+  if (rows->order == ROWS_OF_FRAMES) {
+    const int64_t pixels = values / 2, channel = column / values;
+    if (column % values >= pixels) data = rows->second;
+    at = row * (rows->cols / 2) + channel * pixels + column % pixels;
+  }
+  if (rows->order == ROWS_OF_HEADS) {
+    const int64_t head = rows->num_rows / parts, own = row % head;
+    at = (row - own + own % (head / 2) * 2 + own / (head / 2)) * rows->cols + column;
+  }
+  return data + (size_t)at * dtype_size(rows->type);
 }
 
 /* The row as the tower has it, in the place of that of the file. */
@@ -87,6 +103,11 @@ static bool is_of(uint32_t roles, tower_role_t role) {
 
 static void print_name(const tower_reading_t *reading, tower_role_t role, int32_t index,
                        const char *part, char *name, size_t size) {
+  if (reading->mmproj) {
+    name[0] = '\0';
+    (void)mmproj_name(&reading->tower->plan, role, index, part, name, size);
+    return;
+  }
   const tower_family_t *family = reading->tower->plan.family;
   const bool merges = role >= TOWER_FIRST_OF_MERGE && role < TOWER_END_OF_MERGE;
   const char *pattern = family->names[role], *number = strstr(pattern, "%d");
@@ -101,6 +122,52 @@ static void print_name(const tower_reading_t *reading, tower_role_t role, int32_
     snprintf(name, size, "%s%s", prefix, stem);
   else
     snprintf(name, size, "%s%s.%s%s", prefix, stem, wraps ? "linear." : "", part);
+}
+
+static int refuse_memory(tower_reading_t *reading) {
+  return error_set(reading->error, ERR_NO_MEMORY, NULL, "no memory for a tower");
+}
+
+/* The values of a tensor that a GGUF file has in blocks. */
+static void decode(tower_reading_t *reading, stored_rows_t *rows) {
+  const stored_tensor_t *stored = rows->stored;
+  const int64_t cols = stored->shape[stored->rank - 1], count = rows->num_rows * rows->cols / cols;
+  const size_t bytes = stored->bytes / (size_t)count;
+  rows->decoded = calloc((size_t)count, (size_t)cols * sizeof *rows->decoded);
+  if (rows->decoded == NULL) {
+    reading->code = refuse_memory(reading);
+    return;
+  }
+  for (int64_t i = 0; i < count; i++)
+    quant_decode(stored->quant, 0, stored->data + (size_t)i * bytes, cols,
+                 rows->decoded + i * cols);
+  rows->data = (const uint8_t *)rows->decoded;
+}
+
+/* How a mmproj file has a tensor that the files of the whole model have otherwise. */
+static void find_order(tower_reading_t *reading, tower_role_t role, const char *name,
+                       stored_rows_t *rows) {
+  const tower_plan_t *plan = &reading->tower->plan;
+  char second[176];
+  if (mmproj_turns_heads(plan, role)) {
+    rows->order = ROWS_OF_HEADS;
+    rows->parts = plan->num_heads;
+  }
+  snprintf(second, sizeof second, "%s.1", name);
+  const stored_tensor_t *other =
+      role == TOWER_PATCH ? weight_files_find(reading->files, second) : NULL;
+  if (other == NULL || rows->cols == 1) return;
+  if (other->bytes != rows->stored->bytes || other->quant != NULL || rows->stored->quant != NULL ||
+      strcmp(other->type, rows->stored->type) != 0) {
+    reading->code =
+        error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
+                  "tensors %s and %s are not of one shape and a plain type", name, second);
+    return;
+  }
+  rows->order = ROWS_OF_FRAMES;
+  rows->parts = 3;
+  rows->second = other->data;
+  reading->taken++;
 }
 
 /* The tensor of a role, [num_rows, cols] or of more dimensions behind the first (a convolution over
@@ -118,21 +185,28 @@ static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, con
         error_set(reading->error, ERR_MODEL_MALFORMED, NULL, "tensor %s is missing", name);
     return false;
   }
-  reading->code = weights_check_type(stored, FORM_PLAIN, reading->error);
+  const bool in_blocks = reading->mmproj && stored->quant != NULL;
+  if (!in_blocks) reading->code = weights_check_type(stored, FORM_PLAIN, reading->error);
   if (reading->code != 0) return false;
+  *out = (stored_rows_t){.stored = stored,
+                         .data = stored->data,
+                         .type = in_blocks ? DTYPE_F32 : weights_stored_dtype(stored),
+                         .as = DTYPE_F32,
+                         .num_rows = num_rows,
+                         .cols = cols};
+  if (reading->mmproj) find_order(reading, role, name, out);
+  if (reading->code != 0) return false;
+  const int64_t frames = out->order == ROWS_OF_FRAMES ? 2 : 1;
   if ((!is_bare && (stored->rank < 1 || stored->shape[0] != num_rows)) ||
-      count_elements(stored) != num_rows * cols) {
+      frames * count_elements(stored) != num_rows * cols) {
     weights_shape_text(shape, sizeof shape, stored->shape, stored->rank);
     reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
                               "tensor %s has shape %s; config.json asks for [%lld, %lld]", name,
                               shape, (long long)num_rows, (long long)cols);
     return false;
   }
-  *out = (stored_rows_t){.stored = stored,
-                         .type = weights_stored_dtype(stored),
-                         .as = DTYPE_F32,
-                         .num_rows = num_rows,
-                         .cols = cols};
+  if (in_blocks) decode(reading, out);
+  if (reading->code != 0) return false;
   reading->taken++;
   uint64_t *hash = &reading->tower->hash;
   *hash = fnv_64(*hash, name, strlen(name));
@@ -150,6 +224,8 @@ static void check_finite(tower_reading_t *reading, stored_rows_t *rows) {
     reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
                               "tensor %s has a NaN or an infinity", rows->stored->name);
   weight_files_done(reading->files, rows->stored);
+  free(rows->decoded);
+  rows->decoded = NULL;
 }
 
 /* All of a tensor as fp32; NULL after an error. The caller frees it. */
@@ -272,7 +348,7 @@ static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, i
     return (tower_linear_t){0};
   if (role == TOWER_MERGE_MIX && plan->family->mix_by_channel) rows.order = ROWS_BY_CHANNEL;
   if (role == TOWER_MERGE_DOWN && plan->family->down_is_turned) rows.order = ROWS_TURNED;
-  rows.parts = plan->merge * plan->merge;
+  if (rows.order == ROWS_BY_CHANNEL) rows.parts = plan->merge * plan->merge;
   return make_linear(reading, &role, 1, index, &rows);
 }
 
@@ -294,7 +370,13 @@ static tower_linear_t read_scaled(tower_reading_t *reading, tower_role_t role, t
 static tower_linear_t read_qkv(tower_reading_t *reading, int32_t index, int64_t width) {
   static const tower_role_t roles[] = {TOWER_Q, TOWER_K, TOWER_V};
   if (reading->tower->plan.clips) return (tower_linear_t){0};
-  if (has(reading, TOWER_QKV)) return read_linear(reading, TOWER_QKV, index, 3 * width, width);
+  bool together = has(reading, TOWER_QKV);
+  if (together && reading->mmproj) { /* most files of llama.cpp have them apart */
+    char name[160];
+    print_name(reading, TOWER_QKV, index, "weight", name, sizeof name);
+    together = weight_files_find(reading->files, name) != NULL;
+  }
+  if (together) return read_linear(reading, TOWER_QKV, index, 3 * width, width);
   return read_stack(reading, roles, ARRAY_LEN(roles), index, width, width);
 }
 
@@ -317,8 +399,8 @@ static norm_t read_norm(tower_reading_t *reading, tower_role_t role, int32_t ind
                  .eps = merges ? plan->merge_eps : plan->norm_eps};
   if (!has(reading, role)) return (norm_t){0};
   float *values = read_values(reading, role, index, "weight", width, 1);
-  for (int32_t i = 0; values != NULL && merges && family->merge_plus_one && i < width; i++)
-    values[i] += 1;
+  const bool plus_one = merges && family->merge_plus_one && !reading->mmproj; /* it is done there */
+  for (int32_t i = 0; values != NULL && plus_one && i < width; i++) values[i] += 1;
   norm.weight = make_vector(reading, values, width);
   free(values);
   if (norm.kind == NORM_LAYER) norm.bias = read_vector(reading, role, index, "bias", width);
@@ -406,6 +488,11 @@ static void read_tensors(tower_reading_t *reading) {
 
 /* The prefixes that the files have; of none the first, whose tensor is missing then. */
 static void find_prefixes(tower_reading_t *reading) {
+  if (reading->mmproj) {
+    reading->prefix = "v.";
+    reading->merge_prefix = "mm.";
+    return;
+  }
   const tower_family_t *family = reading->tower->plan.family;
   int found = 0;
   for (int i = 0; i < TOWER_PREFIXES_MAX && family->prefixes[i].tower != NULL; i++) {
@@ -430,6 +517,7 @@ static void check_all_taken(tower_reading_t *reading) {
   size_t count = 0;
   for (size_t i = 0; i < weight_files_count(reading->files); i++) {
     const char *name = weight_files_at(reading->files, i)->name;
+    if (reading->mmproj && mmproj_is_copy(name)) continue;
     count += begins_with(name, reading->prefix) || begins_with(name, reading->merge_prefix);
   }
   if (reading->code == 0 && count != reading->taken)
@@ -454,7 +542,7 @@ static bool take_constants(tower_t *tower) {
   return true;
 }
 
-int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_plan_t *plan,
+int tower_load(const ops_t *ops, device_t *device, const char *path, const tower_plan_t *plan,
                dtype_t dtype, tower_t **out, inferd_error_t *error) {
   *out = NULL;
   if (ops->tower == NULL)
@@ -463,10 +551,11 @@ int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_
   tower_t *tower = calloc(1, sizeof *tower);
   if (tower == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   *tower = (tower_t){.ops = ops, .device = device, .plan = *plan, .hash = FNV_64_BASIS};
-  tower_reading_t reading = {.tower = tower, .dtype = dtype, .error = error};
+  tower_reading_t reading = {
+      .tower = tower, .mmproj = mmproj_is(path), .dtype = dtype, .error = error};
   if (!take_constants(tower))
     reading.code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
-  if (reading.code == 0) reading.code = weight_files_open(dir, &reading.files, error);
+  if (reading.code == 0) reading.code = weight_files_open(path, &reading.files, error);
   if (reading.code == 0) {
     find_prefixes(&reading);
     read_tensors(&reading);

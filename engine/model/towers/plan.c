@@ -1,7 +1,7 @@
 /* plan.c: config.json -> the plan of a tower. Any thread, no state. */
 #include "engine/base/util.h"
 #include "engine/model/source/model_file.h"
-#include "engine/model/towers/family.h"
+#include "engine/model/towers/mmproj.h"
 
 #include <string.h>
 
@@ -139,10 +139,15 @@ static int read_plan(const json_t *root, tower_plan_t *out, inferd_error_t *erro
   return 0;
 }
 
-int tower_plan_read(const char *dir, tower_plan_t *out, inferd_error_t *error) {
+int tower_config_read(const char *path, model_file_t *out, inferd_error_t *error) {
+  if (mmproj_is(path)) return mmproj_config(path, out, error);
+  return model_file_read(path, "config.json", CONFIG_BYTES_MAX, &config_limits, out, error);
+}
+
+int tower_plan_read(const char *path, tower_plan_t *out, inferd_error_t *error) {
   model_file_t file;
   *out = (tower_plan_t){0};
-  int code = model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &config_limits, &file, error);
+  int code = tower_config_read(path, &file, error);
   if (code != 0 || file.doc == NULL) return code;
   code = read_plan(json_root(file.doc), out, error);
   model_file_free(&file);

@@ -60,16 +60,18 @@ typedef struct tower_grid {
   int32_t height, width;
 } tower_grid_t;
 
-/* Reads the tower of DIR/config.json. A model without images, or with a tower of another family: 0
- * and out->family NULL. ERR_MODEL_MALFORMED with key and value, and what is supported. */
-int tower_plan_read(const char *dir, tower_plan_t *out, inferd_error_t *error);
+/* Reads the tower of DIR/config.json, or of a mmproj file (mmproj.h). A model without images, or
+ * with a tower of another family: 0 and out->family NULL. ERR_MODEL_MALFORMED with key and value,
+ * and what is supported. */
+int tower_plan_read(const char *path, tower_plan_t *out, inferd_error_t *error);
 /* Rows that an image becomes. */
 int32_t tower_num_rows(const tower_plan_t *plan, tower_grid_t grid);
 
-/* Reads the tower's tensors in the safetensors files of `dir` into `device`, matrices as `dtype`.
- * ERR_CONFIGURATION when the back end has no towers; ERR_MODEL_MALFORMED names the tensor, also one
- * that the family does not know. Before `prepare` of the device. */
-int tower_load(const ops_t *ops, device_t *device, const char *dir, const tower_plan_t *plan,
+/* Reads the tower's tensors in the safetensors files of `path`, or in the mmproj file, into
+ * `device`, matrices as `dtype`. ERR_CONFIGURATION when the back end has no towers;
+ * ERR_MODEL_MALFORMED names the tensor, also one that the family does not know. Before `prepare` of
+ * the device. */
+int tower_load(const ops_t *ops, device_t *device, const char *path, const tower_plan_t *plan,
                dtype_t dtype, tower_t **out, inferd_error_t *error);
 /* Of names, shapes and a sample of the data. */
 uint64_t tower_hash(const tower_t *tower);
