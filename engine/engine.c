@@ -572,8 +572,8 @@ static int check_options(const engine_options_t *options, inferd_error_t *error)
  * memory: NULL would mean the default. */
 static bool copy_strings(engine_t *engine) {
   engine_options_t *to = &engine->options;
-  const char **strings[] = {&to->model_dir, &to->draft_model_dir, &to->isa, &to->dtype,
-                            &to->prefix_cache_file};
+  const char **strings[] = {&to->model_dir, &to->draft_model_dir,   &to->isa,
+                            &to->dtype,     &to->prefix_cache_file, &to->mmproj};
   bool complete = true;
   _Static_assert(ARRAY_LEN(strings) == ARRAY_LEN(engine->strings), "a copy of each");
   for (size_t i = 0; i < ARRAY_LEN(strings); i++) {

@@ -16,6 +16,7 @@ typedef struct engine engine_t;
 typedef struct engine_options {
   const char *model_dir;    /* or the path of a GGUF file */
   bool dummy_weights;       /* random ones, drawn from `seed` by config.json alone */
+  const char *mmproj;       /* GGUF file of the tower; NULL = one beside a model in GGUF, if any */
   bool no_images;           /* the tower of a model that sees is left out */
   int32_t image_max_tokens; /* larger pictures are made smaller; 0 = as the model's files say */
   bool skip_tokenizer;      /* prompts and answers are token ids: tokenizer_none */
@@ -93,7 +94,7 @@ typedef enum engine_state {
 } engine_state_t;
 
 /* Whether the files of a model say that it sees, before anything is loaded. Any thread. */
-bool engine_may_see(const char *model_dir);
+bool engine_may_see(const char *model_dir, const char *mmproj);
 /* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
  * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);

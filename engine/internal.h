@@ -40,7 +40,7 @@ _Static_assert(sizeof(engine_stats_t) % sizeof(uint64_t) == 0, "the seqlock copi
 
 struct engine {
   engine_options_t options;
-  char *strings[5]; /* owned copies of the strings in `options` */
+  char *strings[6]; /* owned copies of the strings in `options` */
   backend_choice_t backend;
   pthread_t thread;
   bool thread_started;

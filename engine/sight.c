@@ -8,14 +8,15 @@
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 #include "engine/model/source/model_file.h"
-#include "engine/model/towers/family.h"
+#include "engine/model/towers/mmproj.h"
 #include "engine/sight_state.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREPROCESSOR_BYTES_MAX = 1 << 20, CONFIG_BYTES_MAX = 16 << 20 };
+enum { PREPROCESSOR_BYTES_MAX = 1 << 20 };
 /* Of rows that are kept, unless one picture has more. */
 static const size_t ROWS_BYTES = (size_t)256 << 20;
 /* Before anything is known: multiplications in a nanosecond of the slowest machines, and a slice.
@@ -24,10 +25,20 @@ static const double WORK_PER_NS = 5;
 
 /* ---- start ---- */
 
-bool engine_may_see(const char *model_dir) {
+/* Where the tower is: in `mmproj`, if that is given, or beside a model in GGUF, else in the files
+ * of the model. `room` is for the second. */
+static const char *tower_path(const char *model_dir, const char *mmproj,
+                              char room[MMPROJ_PATH_MAX]) {
+  if (mmproj != NULL) return mmproj;
+  return mmproj_beside(model_dir, room) ? room : model_dir;
+}
+
+bool engine_may_see(const char *model_dir, const char *mmproj) {
   tower_plan_t plan;
   inferd_error_t ignored;
-  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL;
+  char room[MMPROJ_PATH_MAX];
+  const char *path = tower_path(model_dir, mmproj, room);
+  return tower_plan_read(path, &plan, &ignored) == 0 && plan.family != NULL;
 }
 
 /* The towers whose models were compared with the reference, from pictures to answers. */
@@ -76,10 +87,13 @@ static int64_t count_work(const blueprint_t *bp) {
   return MAX(bp->num_layers * h * (heads + 3 * mlp), 1);
 }
 
-/* Reads the processor: preprocessor_config.json, or its part of processor_config.json. */
+/* Reads the processor: preprocessor_config.json, or its part of processor_config.json; with a
+ * mmproj file what that says. */
 static int read_processor(const char *dir, const json_t *config, vision_processor_t *out,
                           inferd_error_t *error) {
   model_file_t own = {0}, whole = {0};
+  if (mmproj_is(dir))
+    return vision_processor_read(json_get(config, "image_processor"), NULL, config, out, error);
   int code = model_file_read(dir, "preprocessor_config.json", PREPROCESSOR_BYTES_MAX,
                              &json_limits_model, &own, error);
   if (code != 0) return code;
@@ -96,12 +110,28 @@ static int read_processor(const char *dir, const json_t *config, vision_processo
   return code;
 }
 
-static int read_vision(const engine_t *engine, vision_t *out, inferd_error_t *error) {
-  const char *dir = engine->options.model_dir;
-  model_file_t file;
+/* The id of the placeholder: config.json has it, a mmproj file the text of its token. */
+static int read_placeholder(const engine_t *engine, const json_t *config, int32_t *out,
+                            inferd_error_t *error) {
+  const json_t *token = json_get(config, "mmproj_image_token");
+  const char *key =
+      json_get(config, "image_token_index") != NULL ? "image_token_index" : "image_token_id";
   int64_t id = -1;
-  int code =
-      model_file_read(dir, "config.json", CONFIG_BYTES_MAX, &json_limits_model, &file, error);
+  if (token != NULL && token->type == JSON_STRING)
+    id = tokenizer_id(engine->tokenizer, token->text, token->length);
+  else if (!json_int64(json_get(config, key), &id))
+    id = -1;
+  *out = (int32_t)id;
+  if (id >= 0 && id < engine->blueprint.vocab_size) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s is %lld; it must be 0 to %d",
+                   token != NULL ? token->text : key, (long long)id,
+                   engine->blueprint.vocab_size - 1);
+}
+
+static int read_vision(const engine_t *engine, const char *dir, vision_t *out,
+                       inferd_error_t *error) {
+  model_file_t file;
+  int code = tower_config_read(dir, &file, error);
   if (code != 0 || file.doc == NULL) return code;
   const json_t *config = json_root(file.doc);
   *out = (vision_t){.begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
@@ -110,14 +140,7 @@ static int read_vision(const engine_t *engine, vision_t *out, inferd_error_t *er
     vision_limit(&out->processor, (uint32_t)engine->options.image_max_tokens);
   out->low = out->processor;
   if (code == 0) vision_limit(&out->low, VISION_LOW_TOKENS);
-  const char *key =
-      json_get(config, "image_token_index") != NULL ? "image_token_index" : "image_token_id";
-  if (code == 0 &&
-      (!json_int64(json_get(config, key), &id) || id < 0 || id >= engine->blueprint.vocab_size))
-    code =
-        error_set(error, ERR_MODEL_MALFORMED, NULL, "config.json: %s is %lld; it must be 0 to %d",
-                  key, (long long)id, engine->blueprint.vocab_size - 1);
-  out->placeholder_id = (int32_t)id;
+  if (code == 0) code = read_placeholder(engine, config, &out->placeholder_id, error);
   if (code == 0) code = sight_read_marks(engine, out, error);
   model_file_free(&file);
   return code;
@@ -149,6 +172,14 @@ static int check_match(const sight_t *sight, inferd_error_t *error) {
                    "reads %d and %d x %d",
                    vision_row_values(processor), processor->merge, processor->merge,
                    sight->plan.patch_columns, sight->plan.merge, sight->plan.merge);
+}
+
+/* A mmproj file may be that of another model. */
+static int check_width(const engine_t *engine, const tower_plan_t *plan, inferd_error_t *error) {
+  if (plan->out_size == engine->blueprint.hidden_size) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                   "the tower makes rows of %d values, the text model reads %d", plan->out_size,
+                   engine->blueprint.hidden_size);
 }
 
 static int32_t block_of(const sight_t *sight) {
@@ -201,9 +232,14 @@ static int32_t row_values(const sight_t *sight) {
 }
 
 int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
+  const char *mmproj = engine->options.mmproj;
   inferd_error_t why = {0};
   tower_plan_t plan;
-  int code = tower_plan_read(engine->options.model_dir, &plan, &why);
+  char room[MMPROJ_PATH_MAX];
+  const char *path = tower_path(engine->options.model_dir, mmproj, room);
+  int code = tower_plan_read(path, &plan, &why);
+  if (code == 0 && mmproj != NULL && (plan.family == NULL || !mmproj_is(mmproj)))
+    code = error_set(&why, ERR_MODEL_MALFORMED, NULL, "%s is no mmproj file", mmproj);
   if (code == 0 && plan.family == NULL) return 0;
   const char *reason = code == 0 ? why_not(engine, &plan) : why.message;
   sight_t *sight = reason == NULL ? calloc(1, sizeof *sight) : NULL;
@@ -211,15 +247,19 @@ int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   if (reason == NULL) {
     sight->plan = plan;
-    code = read_vision(engine, &sight->vision, &why);
+    snprintf(sight->path, sizeof sight->path, "%s", path);
+    code = read_vision(engine, path, &sight->vision, &why);
     if (code == 0) code = check_match(sight, &why);
+    if (code == 0) code = check_width(engine, &plan, &why);
     if (code == 0) code = check_step(engine, &sight->vision, &why);
     if (code != 0) reason = why.message;
   }
   if (reason != NULL) {
     say_none(engine, reason);
     free(sight);
-    return 0;
+    return mmproj == NULL || engine->options.no_images
+               ? 0
+               : error_set(error, ERR_CONFIGURATION, "mmproj", "mmproj: %.200s", reason);
   }
   choose_patches(engine, sight, max_model_len);
   sight->token_work = (double)count_work(&engine->blueprint);
@@ -258,6 +298,7 @@ void sight_say(const engine_t *engine) {
   vision_layout_t layout;
   inferd_error_t ignored;
   if (sight == NULL) return;
+  if (mmproj_is(sight->path)) engine_say(engine, "images    by %.400s", sight->path);
   engine_say(engine,
              "images    %d layers of %d; at most %d tokens a picture; weights %.2f GiB, "
              "workspace and rows %.2f",
@@ -273,12 +314,12 @@ void sight_say(const engine_t *engine) {
 int sight_load(engine_t *engine, inferd_error_t *error) {
   sight_t *sight = engine->sight;
   if (sight == NULL) return 0;
-  const int code = tower_load(engine->ops, engine->device, engine->options.model_dir, &sight->plan,
+  const int code = tower_load(engine->ops, engine->device, sight->path, &sight->plan,
                               engine->blueprint.dtype, &sight->tower, error);
   if (code != ERR_MODEL_MALFORMED) return code;
   say_none(engine, error->message);
   sight_free(engine);
-  return 0;
+  return engine->options.mmproj != NULL ? code : 0;
 }
 
 int sight_prepare(engine_t *engine, inferd_error_t *error) {

@@ -5,7 +5,7 @@
 #define INFERD_ENGINE_SIGHT_STATE_H
 
 #include "engine/internal.h"
-#include "engine/model/towers/towers.h"
+#include "engine/model/towers/mmproj.h"
 #include "engine/schedule/pictures.h"
 
 /* Runs of the tower, so that pictures of clients take turns: of the largest picture, and of such
@@ -27,7 +27,8 @@ typedef struct look {
 typedef struct sight {
   vision_t vision;
   tower_plan_t plan;
-  tower_t *tower; /* NULL until it is loaded */
+  char path[MMPROJ_PATH_MAX]; /* of the files of the model, or of its mmproj file */
+  tower_t *tower;             /* NULL until it is loaded */
   image_rows_t *rows;
   double token_work;  /* multiplications of a token of the text model, without attention */
   double work_per_ns; /* learned */

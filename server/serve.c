@@ -266,6 +266,11 @@ static embedding_options_t embedding_of(const config_t *config) {
   return out;
 }
 
+/* NULL = none was named. */
+static const char *mmproj_of(const config_t *config) {
+  return config->mmproj[0] != '\0' ? config->mmproj : NULL;
+}
+
 int serve_engine_options(const config_t *config, engine_options_t *options, inferd_error_t *error) {
   engine_options_default(options);
   options->model_dir = config->model;
@@ -278,6 +283,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->num_replicas = (int32_t)config->data_parallel_size;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
   options->no_images = config->limit_images == 0;
+  options->mmproj = mmproj_of(config);
   options->image_max_tokens = (int32_t)config->image_max_tokens;
   options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);
@@ -773,7 +779,8 @@ static bool may_see(const config_t *config) {
   located_t model;
   inferd_error_t ignored;
   return config->limit_images > 0 && config->model[0] != '\0' &&
-         model_locate(config->model, &model, &ignored) == 0 && engine_may_see(model.path);
+         model_locate(config->model, &model, &ignored) == 0 &&
+         engine_may_see(model.path, mmproj_of(config));
 }
 
 /* The helper is forked now, from a process without threads, handlers of signals, secrets and

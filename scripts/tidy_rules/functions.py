@@ -18,7 +18,6 @@ FOR_OTHERS = {
     "sampler_row_on": "tests compare the instruction-set tiers row by row",
     "sequence_transition_allowed": "a test compares the table of states with the documented one",
     "topology_cgroup_cpus": "a test passes the root of a made-up /sys",
-    "float_print": "a test compares it with printf over a million floats",
     "token_quote": "a test of how the strings of tokens are written",
     "log_access_format": "a test reads the line that the access log would have",
     "gguf_has_quant": "a test of which names mean which quantisation",
