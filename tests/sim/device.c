@@ -672,7 +672,12 @@ static void no_pictures(device_t *d, act_t *x, int32_t plane, int32_t width) {
   (void)d, (void)x, (void)plane, (void)width; /* sees_read */
 }
 
-static const per_layer_ops_t no_per_layer = {.gate = no_gate, .scale = no_scale};
+static void no_layer_pictures(device_t *d, act_t *out, const weight_t *table, int32_t id,
+                              float scale) {
+  (void)d, (void)out, (void)table, (void)id, (void)scale;
+}
+
+static const per_layer_ops_t no_per_layer = {no_layer_pictures, no_gate, no_scale};
 
 ops_t ops_sim = {
     .name = "simulated",
