@@ -212,8 +212,8 @@ static void refuse(const refusal_t *row) {
 
 Test(pictures, what_is_no_picture_is_named) {
   static const refusal_t rows[] = {
-      {USER(PART("https://x/y.png")), FIRST, "this server fetches no pictures"},
-      {USER(PART("file:///etc/passwd")), FIRST, "this server fetches no pictures"},
+      {USER(PART("https://x/y.png")), FIRST, "if --allowed-media-hosts names them"},
+      {USER(PART("file:///etc/passwd")), FIRST, "if --allowed-media-hosts names them"},
       {USER(PART("data:image/png,xx")), FIRST, "must have ;base64,"},
       {USER(PART("data:image/png;base64,")), FIRST, "no bytes"},
       {USER(PART("data:image/png;base64,a?==")), FIRST, "not in base64"},
@@ -385,7 +385,7 @@ Test(pictures, what_other_dialects_refuse_is_named) {
        "messages.0.content.0.source.data"},
       {api_messages,
        ANTHROPIC(USER("{\"type\":\"image\",\"source\":{\"type\":\"url\",\"url\":\"http://x\"}}")),
-       "fetches no pictures"},
+       "if --allowed-media-hosts names them"},
       {api_responses, "{\"input\":[" USER("{\"type\":\"input_image\",\"file_id\":\"f\"}") "]}",
        "input[0].content[0].file_id"},
       {api_responses, "{\"input\":[" USER("{\"type\":\"input_image\"}") "]}",
