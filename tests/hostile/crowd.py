@@ -32,7 +32,8 @@ class Crowd:
                 for path, body in attack.bodies(number + i * attack.connections):
                     if self.stopped.is_set():
                         return
-                    self._send(connection, path, json.dumps(body), headers)
+                    text = body if isinstance(body, bytes) else json.dumps(body)
+                    self._send(connection, path, text, headers)
         except Exception as failure:  # pylint: disable=broad-except
             self.failures.append(failure)
         finally:

@@ -4,6 +4,7 @@ What is asserted is counted: beside each attack on `target` a stream of `honest`
 it has alone, and its chats are answered; what the attacker gets are answers and refusals."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -114,6 +115,17 @@ class OfTarget(Attack):
         yield "/v1/completions", {**TARGET, **self.fields(i)}
 
 
+class Made(Attack):
+    """Bodies that are bytes by now."""
+    connections = 4
+
+    def __init__(self, bodies):
+        self.made = [json.dumps(body).encode() for body in bodies]
+
+    def bodies(self, i):
+        yield "/v1/completions", self.made[i % len(self.made)]
+
+
 def attack(server, crowd, chats=8):
     """Honest chats while the crowd goes on; then its answers, without an internal error."""
     for _ in range(chats):
@@ -127,13 +139,15 @@ def attack(server, crowd, chats=8):
 
 
 def test_bodies_of_many_bytes(models):
-    """The parent looks for the name in each: behind 15 MiB of ids, escapes and brackets."""
+    """The parent looks for the name in each: behind 15 MiB of ids, escapes and brackets. They are
+    made before: to make one keeps the thread that reads the honest stream from it for a second, and
+    who does not read for that long is cut off."""
     server = models()
-    def fields(i):
-        return ({"prompt": "ab " * (5 << 20), "truncate_prompt_tokens": 5},
-                {"user": "\\\"" * (3 << 20)}, {"prompt": [7] * (5 << 20)})[i % 3]
+    parts = ({"prompt": "ab " * (5 << 20), "truncate_prompt_tokens": 5},
+             {"user": "\\\"" * (3 << 20)}, {"prompt": [7] * (5 << 20)})
+    bodies = Made([{**TARGET, **part} for part in parts])
     with beside(server):
-        attack(server, Crowd(server, OfTarget(fields), ATTACKER))
+        attack(server, Crowd(server, bodies, ATTACKER))
 
 
 def test_names_that_no_model_has(models):
