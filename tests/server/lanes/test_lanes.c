@@ -137,9 +137,9 @@ Test(lanes, turns_are_paid_in_time) {
   cr_assert_gt(lanes_stats(lanes, LANE_HEAVY).cpu_ns, 0);
 }
 
-/* The same where another process works for the long ones: one is begun at most, and the next when the
- * short ones have ended. One slot is left, so that the jobs run one after the other. The short ones
- * come first: while none of them waits a long one may begin. */
+/* The same where another process works for the long ones: one is begun at most, and the next when
+ * the short ones have ended. One slot is left, so that the jobs run one after the other. The short
+ * ones come first: while none of them waits a long one may begin. */
 Test(lanes, turns_are_paid_in_time_of_other_processes) {
   enum { EACH = 20 };
   for (int i = 0; i < LANE_THREADS - 2; i++) submit('x', 7 + (uint64_t)i, LANE_HEAVY, true);
