@@ -395,6 +395,7 @@ static void on_ready(daemon_t *daemon) {
   log_line(LOG_INFO, "ready", "ready in %.2f s", seconds);
   if (server->local == NULL && !server->behind) print_invitation(server);
   inferd_error_t error = {0};
+  server->starting = false;
   if (http_ready(server->http, &error) != 0) {
     log_line(LOG_ERROR, "ready", "%s", error.message);
     daemon->exit_status = error_exit_code(error.code);
@@ -686,6 +687,7 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
 
 static void run(daemon_t *daemon) {
   daemon->watchdog_ns = notify_watchdog_ns();
+  daemon->server.starting = true;
   uv_timer_start(&daemon->start, on_start_timer, 0, POLL_MS);
   uv_timer_start(&daemon->tick, on_tick, TICK_BUSY_MS, 0);
   uv_run(&daemon->loop, UV_RUN_DEFAULT);

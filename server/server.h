@@ -44,6 +44,7 @@ typedef struct server {
   struct models *models;           /* server/models/models.h: of the parent of several; else NULL */
   bool behind;                     /* a parent has checked the keys of requests: x-inferd-client */
   uv_async_t engine_wake;          /* engine -> loop, once per step */
+  bool starting; /* what serve.c does when the engine is ready is not done yet; loop thread */
   server_phase_t phase;
   void (*drained)(struct server *server); /* of the parent of several models: server_drained */
   config_t asked;                         /* as read at start, before the model was located */

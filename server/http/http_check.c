@@ -239,7 +239,9 @@ int check_state(const http_exchange_t *exchange, inferd_error_t *error) {
     return error_set(error, ERR_DRAINING, NULL, "The server is shutting down.");
   }
   if (server->models != NULL) return 0; /* its requests may wait for a model */
-  switch (server->engine != NULL ? engine_state(server->engine) : ENGINE_LOADING) {
+  engine_state_t state = server->engine != NULL ? engine_state(server->engine) : ENGINE_LOADING;
+  if (state == ENGINE_READY && server->starting) state = ENGINE_LOADING;
+  switch (state) {
   case ENGINE_READY: return 0;
   case ENGINE_LOADING:
     return error_set(error, ERR_MODEL_LOADING, NULL, "The model is still loading.");

@@ -507,7 +507,8 @@ static bool may_accept(const http_t *http, const listener_t *listener) {
   if (!listener->inherited) return true;
   if (server->phase != SERVER_SERVING) return false;
   if (server->models != NULL) return true; /* requests wait for their models */
-  return server->engine != NULL && engine_state(server->engine) == ENGINE_READY;
+  return server->engine != NULL && engine_state(server->engine) == ENGINE_READY &&
+         !server->starting;
 }
 
 void listen_start(http_t *http) {

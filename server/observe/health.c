@@ -26,7 +26,7 @@ const char *health_state(const server_t *server) {
   if (state == ENGINE_FAILED || verdict >= HEALTH_STUCK) return "failed";
   if (server->phase >= SERVER_DRAINING || state == ENGINE_STOPPED) return "draining";
   if (server->phase >= SERVER_LEAVING) return "leaving";
-  return state == ENGINE_LOADING ? "loading" : "ready";
+  return state == ENGINE_LOADING || server->starting ? "loading" : "ready";
 }
 
 /* The engine reports the time of its last step. If the engine was idle and then got work, the stall

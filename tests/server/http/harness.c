@@ -33,6 +33,7 @@
 
 seen_t seen;
 atomic_int fake_engine_state = ENGINE_READY;
+atomic_bool fake_starting;
 
 /* ---- fakes ---- */
 
@@ -504,7 +505,10 @@ int harness_try(const char *const *flags, inferd_error_t *error) {
   signal(SIGPIPE, SIG_IGN);
   int rc = config_load(&h.config, argc, argv, error);
   for (int i = 0; i < argc; i++) free(argv[i]);
-  h.server = (server_t){.config = &h.config, .loop = &h.loop, .engine = (engine_t *)&h};
+  h.server = (server_t){.config = &h.config,
+                        .loop = &h.loop,
+                        .engine = (engine_t *)&h,
+                        .starting = atomic_load(&fake_starting)};
   if (rc == 0) rc = log_open(&h.config, error);
   if (rc == 0) rc = auth_new(&h.config, &h.server.auth, error);
   if (rc == 0) h.server.ledger = ledger_new((size_t)h.config.max_request_memory);

@@ -498,6 +498,19 @@ Test(exchange, body_less_refusals_keep_the_connection) {
   harness_stop();
 }
 
+/* The engine's thread says that it is ready a moment before the loop has done what follows. */
+Test(exchange, no_request_is_taken_before_the_start_has_ended) {
+  atomic_store(&fake_starting, true);
+  harness_start(NULL);
+  char *text = client_post_text("/v1/completions", "Connection: close\r\n", "{}");
+  char *answer = client_request(text);
+  EXPECT_EQ(status_of(answer), 503);
+  cr_expect(strstr(answer, "\"code\":\"model_loading\"") != NULL);
+  free(answer);
+  free(text);
+  harness_stop();
+}
+
 Test(exchange, state_of_the_engine_decides) {
   atomic_store(&fake_engine_state, ENGINE_LOADING);
   harness_start(NULL);
