@@ -46,6 +46,13 @@ def test_a_copy_of_a_store_in_use_is_a_store(start, inferd, tmp_path):
     server = start(path)
     mine = client(server)
     made = ask(mine)
+
+    def has(rows):  # an answer is written behind what its client gets
+        said = run(inferd, "store", "check", path)
+        assert said.returncode == 0, said.stdout
+        return re.search(rf"{path} is whole: {rows} rows?\b", said.stdout)
+
+    wait_until(lambda: has(1), "the first answer in the file")
     writer = threading.Thread(target=lambda: [ask(mine) for _ in range(10)])
     writer.start()
     done = run(inferd, "store", "copy", path, copy)
@@ -53,8 +60,7 @@ def test_a_copy_of_a_store_in_use_is_a_store(start, inferd, tmp_path):
     assert done.returncode == 0, done.stdout
     assert re.fullmatch(rf"{copy} is whole: \d+ rows, \d+ bytes of texts\n", done.stdout)
     assert copy.stat().st_mode & 0o777 == 0o600
-    done = run(inferd, "store", "check", path)
-    assert done.returncode == 0 and f"{path} is whole: 11 rows" in done.stdout, done.stdout
+    wait_until(lambda: has(11), "all answers in the file")
     assert server.stop() == 0, server.log()
     other = start(copy)
     assert same(client(other).responses.retrieve(made.id), made)
