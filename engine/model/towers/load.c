@@ -201,8 +201,9 @@ static bool find(tower_reading_t *reading, tower_role_t role, int32_t index, con
       frames * count_elements(stored) != num_rows * cols) {
     weights_shape_text(shape, sizeof shape, stored->shape, stored->rank);
     reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
-                              "tensor %s has shape %s; config.json asks for [%lld, %lld]", name,
-                              shape, (long long)num_rows, (long long)cols);
+                              "tensor %s has shape %s; %s for [%lld, %lld]", name, shape,
+                              reading->mmproj ? "the keys of the file ask" : "config.json asks",
+                              (long long)num_rows, (long long)cols);
     return false;
   }
   if (in_blocks) decode(reading, out);
