@@ -70,18 +70,19 @@ static void expect_row(const rows_t *rows, const heads_t *shape, int32_t begin, 
   }
 }
 
+static const step_limits_t small = {.tokens_max = 8,
+                                    .reqs_max = 1,
+                                    .logits_rows_max = 1,
+                                    .hidden_max = 8,
+                                    .vocab_size = 16,
+                                    .max_model_len = 8,
+                                    .heads_max = 1,
+                                    .head_dim_max = 8};
+
 /* Rows [first, ...) of the input by `segments`, whose places are relative to it; free() it. */
 static float *attend(const char *isa, int threads, const heads_t *shape, const rows_t *rows,
                      int32_t first, const tower_segments_t *segments) {
-  const step_limits_t limits = {.tokens_max = 8,
-                                .reqs_max = 1,
-                                .logits_rows_max = 1,
-                                .hidden_max = 8,
-                                .vocab_size = 16,
-                                .max_model_len = 8,
-                                .heads_max = 1,
-                                .head_dim_max = 8};
-  device_t *device = device_prepared(isa, threads, &limits);
+  device_t *device = device_prepared(isa, threads, &small);
   inferd_error_t error;
   int64_t columns = (int64_t)shape->count * shape->dim;
   size_t count = (size_t)segments->starts[segments->count];
@@ -160,15 +161,7 @@ Test(tower, bits_of_a_segment_are_its_own) {
 Test(tower, clips_columns_at_their_bounds) {
   static const float in[] = {-INFINITY, -1.5f, -1.0f, 0.25f, 2.0f, 2.5f, INFINITY, NAN};
   static const float expected[] = {-1.0f, -1.0f, -1.0f, 0.25f, 2.0f, 2.0f, 2.0f, NAN};
-  const step_limits_t limits = {.tokens_max = 8,
-                                .reqs_max = 1,
-                                .logits_rows_max = 1,
-                                .hidden_max = 8,
-                                .vocab_size = 16,
-                                .max_model_len = 8,
-                                .heads_max = 1,
-                                .head_dim_max = 8};
-  device_t *device = device_prepared("auto", 2, &limits);
+  device_t *device = device_prepared("auto", 2, &small);
   act_t *from = ops_cpu.buffer(device, 4, 2), *out = ops_cpu.buffer(device, 4, 5);
   const tower_columns_t columns = {.first = 1, .width = 2, .stride = 5};
   float *values = FLOATS(out);
