@@ -248,7 +248,7 @@ def test_half_close_means_gone(start):
     allowing = start(DEMO, "--half-close", "allow")
     assert statuses(allowing.raw(request, half_close=True)) == [200]
     strict = start(DEMO, "--half-close", "cancel")
-    long = json.dumps({"prompt": "Hello", "max_tokens": 200, "ignore_eos": True, "stream": True})
+    long = json.dumps({"prompt": "Hello", "max_tokens": 8000, "ignore_eos": True, "stream": True})
     with strict.socket() as connection:
         connection.sendall(http_post("/v1/completions", long.encode()))
         connection.recv(1)
