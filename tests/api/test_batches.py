@@ -341,7 +341,7 @@ def test_a_key_has_at_most_64_batches_that_have_not_ended(start, tmp_path):
     """The loop goes over all of them, so their number has a bound; another key has its own."""
     server = start(tmp_path / "answers.db")
     alice, bob = client(server), client(server, BOB)
-    slow = [line(str(i), max_tokens=500, ignore_eos=True) for i in range(40)]
+    slow = [line(str(i), max_tokens=2000, ignore_eos=True) for i in range(40)]
     file = upload(alice, slow)
     made = [create(alice, file) for _ in range(64)]
     with pytest.raises(openai.RateLimitError) as error:
@@ -360,7 +360,7 @@ def test_clients_come_first(inferd, start, tmp_path):
     journal, trace = tmp_path / "steps", tmp_path / "steps.json"
     server = start(tmp_path / "answers.db", "--journal", journal)
     alice = client(server)
-    lines = [line(f"{i}", max_tokens=60, ignore_eos=True) for i in range(600)]
+    lines = [line(f"{i}", max_tokens=400 if i else 1, ignore_eos=True) for i in range(600)]
     made = create(alice, upload(alice, lines))
     wait_until(lambda: alice.batches.retrieve(made.id).request_counts.completed > 0, "a line", 60)
     for i in range(8):
@@ -413,7 +413,7 @@ def test_an_orderly_end_loses_no_line(start, tmp_path):
     file = tmp_path / "answers.db"
     server = start(file)
     made = create(client(server), upload(client(server), [
-        line(f"{i}", max_tokens=100, ignore_eos=True) for i in range(30)]))
+        line(f"{i}", max_tokens=100 if i > 2 else 1500, ignore_eos=True) for i in range(30)]))
     wait_until(lambda: server.metric("inferd_requests_running") >= 2, "the engine", 60)
     begin = time.monotonic()
     assert server.stop() == 0, server.log()
@@ -428,10 +428,10 @@ def test_a_full_disk_loses_no_line(start, tmp_path):
     file = tmp_path / "answers.db"
     server = start(file)
     mine = client(server)
-    made = create(mine, upload(mine, [line(f"{i}") for i in range(20)]))
-    with sqlite3.connect(file) as db:
+    with sqlite3.connect(file) as db:  # before the batch, which may be through in a moment
         db.execute("CREATE TRIGGER full BEFORE UPDATE ON item "
                    "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+    made = create(mine, upload(mine, [line(f"{i}") for i in range(20)]))
     wait_until(lambda: "disk is full" in server.log(), "the failure", 30)
     with sqlite3.connect(file) as db:
         db.execute("DROP TRIGGER full")
