@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import Server, dummy_model, http_post, reload_text, run, wait_until
+from test_models import survey_of
 from test_ranks import SMALL, answers
 
 TWO = ("--data-parallel-size", "2")
@@ -122,5 +123,7 @@ def test_the_memory_of_all_is_planned(inferd, model):
         line = next(line for line in done.stdout.splitlines() if line.startswith("memory"))
         return int(re.search(r"\((\d+) blocks", line)[1])
 
-    small = ("--memory", "0.001")
+    # 48 MiB of what is free here: less than the context could use, and more than it needs at least
+    free = survey_of(inferd, model, "--load-format", "dummy")["host_free"]
+    small = ("--memory", f"{(48 << 20) / free:.9f}")
     assert 0 < 2 * kv_blocks(*small, *TWO) <= kv_blocks(*small)
