@@ -61,8 +61,8 @@ def journal(inferd, tmp_path_factory):
     path.write_text("what was there before")
     server = Server(inferd, DEMO, *FLAGS, "--journal", path)
     drive(server)
-    stream = Stream(server, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})
-    next(stream.events())
+    stream = Stream(server, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "n": 32})
+    next(stream.events())  # most of its choices wait for a seat
     stream.close()
     wait_until(server.idle, "the request that was left to end")
     assert server.stop() == 0, server.log()
