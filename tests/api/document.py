@@ -1,6 +1,7 @@
 """docs/openapi.json as a judge: what a body must fit, what an answer must be, and what the server
 refuses for reasons that no schema says."""
 
+import functools
 import json
 
 from jsonschema import Draft202012Validator
@@ -51,17 +52,28 @@ def schema_of(route):
     return {"allOf": [body, *rules], "components": DOCUMENT["components"]}, name
 
 
-def complaint_about(method, route, answer):
-    """What is wrong with an answer by the document, or None."""
+@functools.cache
+def judge_of(method, route, status, kind):
+    """The validator of answers with this status and type, or None where the document has none. It
+    is kept: one that is new reads the whole document at its first reference."""
     told = DOCUMENT["paths"][route][method]["responses"]
-    told = told.get(str(answer.status)) or told[f"{answer.status // 100}XX"]
+    told = told.get(str(status)) or told[f"{status // 100}XX"]
     if "$ref" in told:
         told = DOCUMENT["components"]["responses"][told["$ref"].rsplit("/", 1)[1]]
-    kind = answer.headers["content-type"].split(";")[0]
     if kind not in told["content"]:
+        return None
+    return Draft202012Validator({**told["content"][kind].get("schema", {}),
+                                 "components": DOCUMENT["components"]})
+
+
+def complaint_about(method, route, answer):
+    """What is wrong with an answer by the document, or None."""
+    kind = answer.headers["content-type"].split(";")[0]
+    judge = judge_of(method, route, answer.status, kind)
+    if judge is None:
         return f"{answer.status} of type {kind}"
-    schema = {**told["content"][kind].get("schema", {}), "components": DOCUMENT["components"]}
     value = answer.json if kind == "application/json" else answer.body.decode()
-    faults = [f"{answer.status} {'/'.join(map(str, fault.absolute_path))}: {fault.message[:100]}"
-              for fault in Draft202012Validator(schema).iter_errors(value)]
-    return faults[0] if faults else None
+    fault = next(judge.iter_errors(value), None)
+    if fault is None:
+        return None
+    return f"{answer.status} {'/'.join(map(str, fault.absolute_path))}: {fault.message[:100]}"
