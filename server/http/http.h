@@ -147,7 +147,8 @@ char *exchange_error_body(const exchange_t *exchange, const inferd_error_t *erro
  * first two on a line, in the place of a chunk's size; the parent's is a byte. */
 enum {
   LOAN_ASK = '=',  /* the stream is here; what follows I write to the socket */
-  LOAN_HALF = '<', /* from now on a chunk there may be half written, until I write here again */
+  LOAN_HALF = '<', /* from now on a chunk there may be half written, until I write here again; if
+                    * this is the last, I have cut the stream */
   LOAN_GRANT = '=' /* the socket has taken all that came before */
 };
 

@@ -66,6 +66,7 @@ void exchange_cut(http_exchange_t *exchange, const char *cause) {
   if (exchange->state == EXCHANGE_GONE) return;
   exchange_tell_gone(exchange, cause);
   exchange->cause = cause;
+  loan_cut(exchange);
   exchange_move(exchange, EXCHANGE_GONE);
   if (exchange->suspended) {
     exchange_wake(exchange);

@@ -150,6 +150,7 @@ void loan_answer(http_exchange_t *exchange); /* the connection has something to 
  */
 void loan_watch(http_exchange_t *exchange, bool wait);
 void loan_end(http_exchange_t *exchange); /* closes the socket lent, if there is one */
+void loan_cut(http_exchange_t *exchange); /* says that the stream on the socket lent is cut */
 
 /* http_pieces.c */
 void pieces_begin_turn(http_t *http); /* resumes the replies whose turn it is */

@@ -89,6 +89,12 @@ void loan_watch(http_exchange_t *exchange, bool wait) {
     exchange_doom(exchange, "client_gone");
 }
 
+/* The connection to the parent ends next, and this process lives: it is the client that is cut. */
+void loan_cut(http_exchange_t *exchange) {
+  loan_t *loan = &exchange->loan;
+  if (loan->state == LOAN_TAKEN && !loan->told) (void)say(exchange, LOAN_HALF);
+}
+
 /* The parent has the socket still, so closing it here does not end its watch. */
 void loan_end(http_exchange_t *exchange) {
   loan_t *loan = &exchange->loan;

@@ -187,7 +187,7 @@ struct passage {
   bool is_early, began;
   channel_t *channel; /* NULL: not yet */
   bool paused;
-  bool half; /* the child may have written a part of a chunk to the socket lent */
+  bool half; /* the client may have a part of a chunk, or of an event, of which the rest is lost */
   struct {
     int state, status;
     bool chunked, is_stream, has_length, closes;

@@ -105,7 +105,7 @@ static void write_error(exchange_t *exchange, const char *body, size_t length) {
   exchange_write(exchange, words[exchange->wire].end, strlen(words[exchange->wire].end));
 }
 
-/* Behind a part of a chunk nothing can be said. */
+/* Behind a part of a chunk or of an event nothing can be said. */
 static void on_abort(exchange_t *exchange, const inferd_error_t *error) {
   const passage_t *passage = exchange->user;
   size_t length = 0;
@@ -133,7 +133,7 @@ void passage_refuse(passage_t *passage, const inferd_error_t *error) {
 static void fail_broken(passage_t *passage) {
   inferd_error_t error = {0};
   error_set(&error, ERR_INTERNAL, NULL,
-            "The process of the model `%.200s` ended while it answered; the other models go on.",
+            "The process of the model `%.200s` ended, or cut its answer; the other models go on.",
             passage->model->wish.names.list[0]);
   passage_refuse(passage, &error);
 }
@@ -189,12 +189,20 @@ static size_t pending_max(const passage_t *passage) {
   return (size_t)passage->model->models->server->config->stream_buffer_bytes / 2;
 }
 
+/* Whether the last of these bytes ends an event of the stream: an empty line, or a line of ndjson.
+ * An empty line that comes in two parts is taken for a part of an event. */
+static bool ends_event(const passage_t *passage, const char *bytes, size_t length) {
+  if (bytes[length - 1] != '\n') return false;
+  return passage->exchange->wire == WIRE_OLLAMA || (length > 1 && bytes[length - 2] == '\n');
+}
+
 /* Takes bytes of the body. Returns false if the passage has ended by it. */
 static bool take(passage_t *passage, const char *bytes, size_t length) {
   exchange_t *exchange = passage->exchange;
   begin_stream(passage);
-  passage->half = false; /* what is said here comes behind all of the socket lent */
   if (passage->answer.is_stream) {
+    /* What is said here comes behind all of the socket lent. */
+    passage->half = !ends_event(passage, bytes, length);
     if (!exchange_write(exchange, bytes, length)) {
       pause_reading(passage); /* on_gone follows */
       return true;

@@ -3,6 +3,7 @@ parent, in which order, and how it ends."""
 
 import json
 import os
+import re
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,11 @@ from test_tls import TlsServer, certificate
 
 WORK = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
 LONG = {"model": "ant", **WORK}
+# Several MB of chunks: more than the kernel keeps for a client that does not read.
+LARGE = {**LONG, "max_tokens": 450, "logprobs": 20, "n": 18}
+# A window of less than a segment of the loopback (64 KiB) is opened again by timers alone, which
+# by then stand at up to two minutes.
+WINDOW = 64 << 10
 
 
 @pytest.fixture(scope="module")
@@ -191,14 +197,32 @@ def test_the_end_of_a_process_is_told_behind_a_whole_chunk(start, zoo):
         assert read_answer(file)[0] == 200
 
 
-def test_half_a_chunk_ends_with_the_connection(start, zoo):
-    """A client that has read nothing of a full socket: nothing may follow what is cut."""
+def read_stream(raw):
+    """What comes up to the end of a stream or of the connection -> (events, the end was said)."""
+    data = b""
+    while not data.endswith(b"\r\n0\r\n\r\n") and (part := raw.recv(1 << 16)):
+        data += part
+    head, _, data = data.partition(b"\r\n\r\n")
+    body, chunks = data, []
+    while b"Transfer-Encoding: chunked" in head:
+        size, found, after = data.partition(b"\r\n")
+        if not found or int(size, 16) == 0:
+            body = b"".join(chunks)
+            break
+        chunks.append(after[:int(size, 16)])
+        data = after[int(size, 16) + 2:]
+    return [event[6:] for event in body.split(b"\n\n") if event], body.endswith(b"[DONE]\n\n")
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+def test_the_end_of_a_process_whose_client_reads_nothing(start, zoo, version):
+    """Its socket may have a part of a chunk or of an event. Then nothing follows what is cut: the
+    connection ends. Else the error is told behind a whole one."""
     server = start(None, "--models-dir", zoo, "--stream-buffer-bytes", "8MiB",
                    "--slow-reader-timeout", "1h")
-    body = {**LONG, "max_tokens": 450, "logprobs": 20, "n": 8}
     with server.socket() as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.sendall(http_post("/v1/completions", {**body, "stream": True}))
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
+        raw.sendall(http_post("/v1/completions", {**LARGE, "stream": True}, version=version))
         wait_until(lambda: card(server, "ant")["state"] == "ready", "the model")
         pid = children(server)["ant"]
         wait_until(lambda: server.get("/metrics?model=ant").body.count(b"inferd_") and
@@ -206,10 +230,35 @@ def test_half_a_chunk_ends_with_the_connection(start, zoo):
                    server.get("/metrics?model=ant").body, "all to be made")
         assert card(server, "ant")["running"] == 1, "it waits for its client"
         os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: server.metric("inferd_model_failures_total", model_name="ant") == 1,
+                   "the end to be heard of")
+        raw.settimeout(30)
+        events, ended = read_stream(raw)
+    assert events
+    if ended:
+        assert events.pop() == b"[DONE]"
+        error = json.loads(events.pop())["error"]
+        assert error["code"] == "internal_error" and "`ant`" in error["message"]
+    else:
+        events.pop()  # it may be cut
+    assert all("choices" in json.loads(event) for event in events)
+    assert ask(server, "ant").status == 200
+
+
+def test_a_client_that_is_cut_hears_of_no_end_of_a_process(server):
+    """Its process goes on: a stream that nobody reads is cut for that alone."""
+    failures = server.metric("inferd_model_failures_total", model_name="ant")
+    with server.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
+        raw.sendall(http_post("/v1/completions", {**LARGE, "stream": True}))
+        wait_until(lambda: re.search(rb'inferd_aborted_total{[^}]*cause="slow_reader"[^}]*} 1\n',
+                                     server.get("/metrics?model=ant").body), "the cut",
+                   context=server.log)
         wait_until(lambda: card(server, "ant")["running"] == 0, "the passage to end")
         raw.settimeout(30)
-        _, data, rest = read_chunks(raw)
-    assert data and rest and b"internal_error" not in data + rest
+        events, ended = read_stream(raw)
+    assert events and not ended and b"error" not in b"".join(events)
+    assert server.metric("inferd_model_failures_total", model_name="ant") == failures
     assert ask(server, "ant").status == 200
 
 
@@ -224,19 +273,24 @@ def test_a_client_that_leaves_is_heard_of_and_its_socket_closed(server):
     wait_until(lambda: not lent(server, "demo"), "the socket to be closed")
 
 
-def test_a_slow_reader_gets_all(server):
+def test_a_slow_reader_gets_all(start, zoo):
     """Its socket is full for as long as it does not read; then the rest comes, in order."""
-    expected = whole(server, "ant", **WORK)
-    body = {**LONG, "stream": True}
+    server = start(None, "--models-dir", zoo, "--stream-buffer-bytes", "8MiB",
+                   "--slow-reader-timeout", "1h")
+    expected = [choice["text"] for choice in server.post("/v1/completions", LARGE).json["choices"]]
     with server.socket() as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        raw.sendall(http_post("/v1/completions", body, "Connection: close"))
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
+        raw.sendall(http_post("/v1/completions", {**LARGE, "stream": True}, "Connection: close"))
+        wait_until(lambda: card(server, "ant")["running"] == 1, "the stream to begin")
         wait_until(lambda: b'inferd_requests_running{model="ant"} 0' in
                    server.get("/metrics?model=ant").body, "all to be made")
+        assert card(server, "ant")["running"] == 1, "it waits for its client"
         _, data, rest = read_chunks(raw)
     events = [line[6:] for line in data.split(b"\n\n") if line]
     assert events.pop() == b"[DONE]" and rest == b""
-    assert texts(map(json.loads, events)) == expected
+    choices = [choice for event in events for choice in json.loads(event)["choices"]]
+    assert ["".join(choice["text"] for choice in choices if choice["index"] == index)
+            for index in range(LARGE["n"])] == expected
 
 
 def test_a_thousand_connections(server):
