@@ -72,8 +72,7 @@ static void on_ended(errand_t *errand, const inferd_error_t *error) {
   CHECK(line->step == LINE_RUNS);
   line->step = LINE_PRINTS;
   line->status = error == NULL ? 200 : error_http_status(error->code);
-  bool busy = line->status == 429 || line->status == 503;
-  if (busy)
+  if (error != NULL && errand_comes_again(error->code))
     line->status = 0; /* again, in a turn of its own */
   else if (error != NULL)
     fail(line, error);

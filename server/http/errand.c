@@ -15,6 +15,11 @@ static void end(errand_t *errand, const inferd_error_t *error) {
   errand->ended(errand, error);
 }
 
+bool errand_comes_again(int code) {
+  int status = error_http_status(code);
+  return status == 429 || status == 503 || status == 507;
+}
+
 void errand_stop(errand_t *errand, const char *cause) {
   void (*on_gone)(exchange_t *, const char *) = errand->public.on_gone;
   errand->public.on_gone = NULL;

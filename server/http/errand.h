@@ -26,6 +26,9 @@ struct errand {
   bool keeps; /* the owner wants the answer, which it prints from `pieces` */
 };
 
+/* Whether what was refused with this code (ERR_) may be tried again: the engine was full, a limit
+ * of the key is used up, or the disk of the store fails. */
+bool errand_comes_again(int code);
 /* Tells the handler that nobody wants the answer any more; `ended` is not called. */
 void errand_stop(errand_t *errand, const char *cause);
 /* Frees what is left to print, and the body. */

@@ -266,9 +266,7 @@ static void fail(deferred_t *run) {
 
 /* Whether an answer that failed is made again. */
 static bool runs_again(const deferred_t *run) {
-  int status = error_http_status(run->code);
-  bool busy = status == 429 || status == 503;
-  return busy && (run->events == NULL || run->events->text.length == 0);
+  return errand_comes_again(run->code) && (run->events == NULL || run->events->text.length == 0);
 }
 
 static void end_run(deferred_t *run) {

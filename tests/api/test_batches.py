@@ -441,6 +441,30 @@ def test_a_full_disk_loses_no_line(start, tmp_path):
     assert server.stop() == 0, server.log()
 
 
+def test_what_a_full_disk_refuses_comes_again(start, tmp_path):
+    """Lines that ask to be kept, and that begin while nothing can be."""
+    file = tmp_path / "answers.db"
+    server = start(file, "--max-num-seqs", "2")
+    mine = client(server)
+    body = {"input": "Once", "store": True, "max_output_tokens": 200, "ignore_eos": True}
+    lines = [{"custom_id": f"{i}", "method": "POST", "url": "/v1/responses", "body": body}
+             for i in range(12)]
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TRIGGER full BEFORE INSERT ON response WHEN new.state = 0 "
+                   "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+    made = create(mine, upload(mine, lines), "/v1/responses")
+    refused = [{"result": "again"}, {"result": "failed"}]
+    wait_until(lambda: any(server.metric("inferd_batch_lines_total", **one) for one in refused),
+               "a refusal", 30)
+    with sqlite3.connect(file) as db:
+        db.execute("DROP TRIGGER full")
+    done = wait(mine, made)
+    assert done.error_file_id is None, results(mine, done.error_file_id)
+    assert [one["custom_id"] for one in results(mine, done.output_file_id)] == [
+        f"{i}" for i in range(12)]
+    assert server.stop() == 0, server.log()
+
+
 def test_a_batch_whose_key_is_gone_fails(start, keys, tmp_path):
     file = tmp_path / "answers.db"
     server = start(file)
