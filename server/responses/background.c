@@ -622,10 +622,13 @@ events_t *background_events(const server_t *server, const uint8_t owner[STORE_OW
   return run != NULL && run->state != RUN_OVER ? run->events : NULL;
 }
 
-void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
-                     bool removed) {
+bool background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                     bool removed, stored_t *row) {
   deferred_t *run = find(server, owner, id);
-  if (run == NULL || (run->state == RUN_WRITES && run->working && !removed)) return;
+  if (run == NULL || (run->state == RUN_WRITES && run->working && !removed)) return false;
+  *row = (stored_t){.created = run->created, .state = STORED_WAITING, .streams = run->streams};
+  memcpy(row->owner, run->owner, STORE_OWNER_BYTES);
+  snprintf(row->id, sizeof row->id, "%s", run->id);
   run->dropped = true;
   if (run->state == RUN_RUNS) {
     errand_stop(&run->errand, "cancelled");
@@ -633,6 +636,7 @@ void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], c
   }
   if (!run->working) run->state = RUN_OVER;
   stir(run->background);
+  return true;
 }
 
 void background_counts(const server_t *server, int32_t *waiting, int32_t *running) {
@@ -656,6 +660,11 @@ static void take_waiting(void *context, const stored_t *stored) {
   }
   run->state = RUN_WAITS;
   append(background, run);
+}
+
+void background_again(server_t *server, const stored_t *row) {
+  take_waiting(server->background, row);
+  stir(server->background);
 }
 
 int background_new(server_t *server, inferd_error_t *error) {

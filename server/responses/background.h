@@ -42,9 +42,12 @@ background_state_t background_state(const server_t *server, const uint8_t owner[
 struct events *background_events(const server_t *server, const uint8_t owner[STORE_OWNER_BYTES],
                                  const char *id);
 /* Stops an answer that has not ended; what is stored of it stays. `removed`: that is removed, so an
- * answer that waits to be written is not written again. */
-void background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
-                     bool removed);
+ * answer that waits to be written is not written again. Returns whether there was one; then *row is
+ * what background_again wants. */
+bool background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], const char *id,
+                     bool removed, stored_t *row);
+/* Makes one that was stopped all the same, from its beginning: its end could not be written. */
+void background_again(server_t *server, const stored_t *row);
 
 /* Gives the body of STORED_WAITING another status and, if not NULL, an error. Any thread. */
 void background_restate(stored_t *stored, const char *status, const inferd_error_t *error);

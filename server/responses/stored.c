@@ -30,6 +30,7 @@ typedef struct stored_job {
   list_page_t page;
   int64_t starting_after; /* number of an event; -1 = all are wanted */
   bool runs;              /* the engine has it */
+  stored_t stopped;       /* by CANCEL_IT or DELETE_IT */
 } stored_job_t;
 
 /* ---- the list of what was asked ---- */
@@ -170,6 +171,11 @@ static void send_events(reply_job_t *base) {
   events_release(events);
 }
 
+/* What was stopped goes on if it could not be noted. */
+static void go_on(reply_job_t *base) {
+  if (base->code != 0) background_again(base->server, &((stored_job_t *)base)->stopped);
+}
+
 /* ---- the request ---- */
 
 /* Reads stream and starting_after. */
@@ -234,8 +240,9 @@ static void begin(exchange_t *exchange, stored_action_t action) {
   }
   if (base->code == 0) {
     job->runs = background_state(server, base->owner, job->id) == BACKGROUND_RUNS;
-    if (action == CANCEL_IT || action == DELETE_IT)
-      background_drop(server, base->owner, job->id, action == DELETE_IT);
+    bool ends = action == CANCEL_IT || action == DELETE_IT;
+    if (ends && background_drop(server, base->owner, job->id, action == DELETE_IT, &job->stopped))
+      base->settled = go_on;
   }
   reply_job_submit(base);
 }

@@ -350,6 +350,34 @@ def test_an_answer_that_cannot_be_written_is_written_later(start, tmp_path):
     assert server.stop() == 0, server.log()
 
 
+@pytest.mark.parametrize("call", ["cancel", "delete"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_end_that_cannot_be_written_is_none(start, tmp_path, call, streams):
+    """A full disk: the client is told so, and the answer is made all the same."""
+    file = tmp_path / "answers.db"
+    server = start(file)
+    mine = client(server)
+    made = ask(mine, 300, stream=streams)
+    key = next(iter(made)).response.id if streams else made.id
+    with sqlite3.connect(file) as db:
+        for what in ("INSERT", "DELETE"):
+            db.execute(f"CREATE TRIGGER full_{what} BEFORE {what} ON response "
+                       "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+    with pytest.raises(openai.InternalServerError) as error:
+        getattr(mine.responses, call)(key)
+    assert error.value.status_code == 507 and error.value.code == "store_failed"
+    with sqlite3.connect(file) as db:
+        for what in ("INSERT", "DELETE"):
+            db.execute(f"DROP TRIGGER full_{what}")
+    done = wait(mine, mine.responses.retrieve(key))
+    assert (done.status, done.usage.output_tokens) == ("incomplete", 300)
+    if streams:
+        events = list(mine.responses.retrieve(key, stream=True))
+        assert [one.sequence_number for one in events] == list(range(len(events)))
+        assert events[-1].response.output_text == done.output_text
+    assert server.stop() == 0, server.log()
+
+
 def test_a_key_that_is_gone_gets_nothing_made(start, keys, tmp_path):
     file = tmp_path / "answers.db"
     server = start(file)
