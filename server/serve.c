@@ -602,6 +602,7 @@ static int open_store(const config_t *config, answer_store_t **out, tally_t **ta
   const store_options_t options = {.path = config->store,
                                    .ttl_s = (int64_t)config->store_ttl,
                                    .bytes_max = config->store_size,
+                                   .is_synced = strcmp(config->store_sync, "full") == 0,
                                    .changed = store_changed};
   if (config->store[0] == '\0') return 0;
   int code = store_open(&options, out, error);

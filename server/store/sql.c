@@ -292,6 +292,10 @@ void sql_close(sql_t *sql) {
   *sql = (sql_t){0};
 }
 
+int sql_sync(sql_t *sql) {
+  return sqlite3_exec(sql->db, "PRAGMA synchronous = FULL", NULL, NULL, NULL);
+}
+
 /* ---- statements ---- */
 
 static sqlite3_stmt *ready(sql_t *sql, statement_t which) {

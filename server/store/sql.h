@@ -18,6 +18,8 @@ typedef struct sql {
  * Returns 0 or an error of store_open. */
 int sql_open(sql_t *sql, const char *path, bool writes, inferd_error_t *error);
 void sql_close(sql_t *sql);
+/* From now on a commit ends when the disk has it. An SQLITE_ code. */
+int sql_sync(sql_t *sql);
 /* Makes the file, mode 0600, if it is not there; `is_new`: it must not be. 0 or an error of
  * store_open. */
 int sql_make_private(const char *path, bool is_new, inferd_error_t *error);

@@ -262,7 +262,9 @@ int store_open(const store_options_t *options, answer_store_t **out, inferd_erro
   }
   int code = sql_open(&store->writer, store->path, true, error);
   if (code == 0) code = sql_open(&store->reader, store->path, false, error);
-  if (code == 0 && make_room(store) != SQLITE_OK)
+  int status = code == 0 && options->is_synced ? sql_sync(&store->writer) : SQLITE_OK;
+  if (code == 0 && status == SQLITE_OK) status = make_room(store);
+  if (status != SQLITE_OK)
     code = error_set(error, ERR_IO, "store", "%.300s cannot be used as a store: %.200s",
                      store->path, sqlite3_errmsg(store->writer.db));
   store->stats.rows = store->rows;

@@ -31,6 +31,7 @@ typedef struct store_options {
   const char *path;
   int64_t ttl_s;     /* an answer is forgotten after that; 0 = never */
   int64_t bytes_max; /* of texts; beyond it the oldest go of who has most; 0 = no bound */
+  bool is_synced;    /* what is written outlives a power failure, too; else the last may be lost */
   /* Called by the writer when it fails for the first time, and when it works again (NULL). */
   void (*changed)(const char *problem);
 } store_options_t;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +20,18 @@ static answer_store_t *store;
 static inferd_error_t error;
 static const uint8_t alice[STORE_OWNER_BYTES] = {1}, bob[STORE_OWNER_BYTES] = {2};
 static atomic_int failures, recoveries;
+
+static atomic_int syncs; /* of files, by SQLite: the linker gives it these two */
+
+int fsync(int file) {
+  atomic_fetch_add(&syncs, 1);
+  return (int)syscall(SYS_fsync, file);
+}
+
+int fdatasync(int file) {
+  atomic_fetch_add(&syncs, 1);
+  return (int)syscall(SYS_fdatasync, file);
+}
 
 static void changed(const char *problem) {
   atomic_fetch_add(problem != NULL ? &failures : &recoveries, 1);
@@ -40,11 +53,15 @@ static void end(void) {
 
 TestSuite(store, .init = begin, .fini = end);
 
-static int open_with(int64_t ttl_s, int64_t bytes_max) {
-  store_options_t options = {
-      .path = path, .ttl_s = ttl_s, .bytes_max = bytes_max, .changed = changed};
+static int open_by(store_options_t options) {
+  options.path = path;
+  options.changed = changed;
   error = (inferd_error_t){0};
   return store_open(&options, &store, &error);
+}
+
+static int open_with(int64_t ttl_s, int64_t bytes_max) {
+  return open_by((store_options_t){.ttl_s = ttl_s, .bytes_max = bytes_max});
 }
 
 static void open_store(void) {
@@ -114,6 +131,27 @@ Test(store, what_was_put_is_found_at_once_and_after_a_restart) {
   ASSERT_GE(found->created, (int64_t)time(NULL) - 60);
   stored_free(found);
   ASSERT_EQ(stats().rows, 1);
+}
+
+/* How many times the disk is waited for while 10 answers are written, one after another. */
+static int syncs_of_writes(bool is_synced) {
+  ASSERT_EQ_FOR(open_by((store_options_t){.is_synced = is_synced}), 0, "%s", error.message);
+  put(alice, "resp_first");
+  wait_written();
+  int before = atomic_load(&syncs);
+  for (int i = 0; i < 10; i++) {
+    stored_t *stored = make(alice, "resp_1", "", "{}");
+    ASSERT_EQ(store_put_and_wait(store, stored, &error), 0);
+  }
+  int count = atomic_load(&syncs) - before;
+  store_close(store);
+  store = NULL;
+  return count;
+}
+
+Test(store, the_disk_is_waited_for_where_that_was_asked) {
+  ASSERT_EQ(syncs_of_writes(false), 0);
+  ASSERT_GE(syncs_of_writes(true), 10);
 }
 
 Test(store, another_owner_finds_and_removes_nothing) {
