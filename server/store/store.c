@@ -523,7 +523,9 @@ int store_remove(answer_store_t *store, const uint8_t owner[STORE_OWNER_BYTES], 
 /* ---- items ---- */
 
 /* Whether a row that waits has items of a conversation, or lines that a file is to get. */
-static bool has_items_of(const stored_t *stored, const char *conversation) {
+static bool has_items_of(const stored_t *stored, const uint8_t owner[STORE_OWNER_BYTES],
+                         const char *conversation) {
+  if (memcmp(stored->owner, owner, STORE_OWNER_BYTES) != 0) return false;
   bool any = strcmp(stored->conversation, conversation) == 0;
   const stored_item_t *item = stored->state == STORED_BATCH_ENDED ? stored->items : NULL;
   for (; item != NULL && !any; item = item->next) any = strcmp(item->id, conversation) == 0;
@@ -541,7 +543,7 @@ static stored_t wait_for(answer_store_t *store, const uint8_t owner[STORE_OWNER_
   while (waits) {
     waits = false;
     for (const stored_t *s = store->first; s != NULL && !waits; s = s->next)
-      waits = has_items_of(s, conversation);
+      waits = has_items_of(s, owner, conversation);
     if (waits) pthread_cond_wait(&store->done, &store->lock);
   }
   pthread_mutex_unlock(&store->lock);

@@ -615,6 +615,20 @@ Test(store, an_item_is_of_its_conversation_and_owner_alone) {
   EXPECT_STR_EQ(page_of(alice, "", 9, true), "b ");
 }
 
+/* Else the time of a refusal would tell that the other has such a conversation. */
+Test(store, nobody_waits_for_what_another_owner_writes) {
+  sqlite3 *db = NULL;
+  open_store();
+  ASSERT_EQ(sqlite3_open(path, &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+  cr_assert(store_put(store, make_items(alice, "conv_1", "conv_1", "a b")));
+  EXPECT_STR_EQ(page_of(bob, "", 9, true), "-");
+  ASSERT_EQ(stats().waiting, 1);
+  ASSERT_EQ(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+  EXPECT_STR_EQ(page_of(alice, "", 9, true), "a b ");
+  sqlite3_close(db);
+}
+
 /* Its items go with it, also by the bound of bytes; what comes later finds nothing to belong to. */
 Test(store, a_conversation_that_is_gone_takes_its_items_along) {
   sqlite3 *db = NULL;
