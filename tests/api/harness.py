@@ -3,6 +3,7 @@
 Everything here is the standard library, so that a test sees the bytes of inferd and not the
 kindness of a client library."""
 
+import functools
 import http.client
 import json
 import os
@@ -31,11 +32,11 @@ UNABLE = []  # (number of tests, why): what this machine cannot run, said at the
 
 def wait_until(condition, what, timeout_s=20.0, context=lambda: ""):
     """Polls until condition() is true; fails with `what` and what context() says."""
-    deadline = time.monotonic() + timeout_s * PATIENCE
+    begin = time.monotonic()
     while not condition():
-        late = time.monotonic() > deadline
-        assert not late, f"waited {timeout_s * PATIENCE} s for {what}: {context()}"
-        time.sleep(0.01)
+        waited = time.monotonic() - begin
+        assert waited < timeout_s * PATIENCE, f"waited {waited:.0f} s for {what}: {context()}"
+        time.sleep(0.01 if waited < 1 else 0.05)
 
 
 def dummy_model(directory, **overrides):
@@ -55,19 +56,24 @@ def dummy_model(directory, **overrides):
     return directory
 
 
-SAMPLE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(r"\\(.)")
+
+
+@functools.cache
+def sample_of(names):
+    """A line of one of these names, or of any."""
+    name = "|".join(names) or r"[a-zA-Z_:][\w:]*"
+    return re.compile(rf"(?m)^({name})(?:\{{(.*)\}})? (\S+)$")
 
 
 def samples(page, names=()):
     """((name, sorted labels), value) of each sample, or of these names. Tests ask again and again,
     and Prometheus' own parser takes 45 ms of the processor for a page; test_metrics.py has both."""
-    for name, labels, value in SAMPLE.findall(page):
-        if not names or name in names:
-            found = {key: ESCAPE.sub(lambda escape: {"n": "\n"}.get(escape[1], escape[1]), text)
-                     for key, text in LABEL.findall(labels)}
-            yield (name, tuple(sorted(found.items()))), float(value)
+    for name, labels, value in sample_of(tuple(names)).findall(page):
+        found = {key: ESCAPE.sub(lambda escape: {"n": "\n"}.get(escape[1], escape[1]), text)
+                 for key, text in LABEL.findall(labels)}
+        yield (name, tuple(sorted(found.items()))), float(value)
 
 
 def run(inferd, *arguments, **options):
@@ -234,6 +240,11 @@ class Server:
             if half_close:
                 connection.shutdown(socket.SHUT_WR)
             return read_all(connection)
+
+    def ended(self, identifiers):
+        """Those of these request ids whose lines the log has, in its order: that of their ends."""
+        lines = re.findall(r'"event":"request",.*"id":"([^"]*)"', self.log())
+        return [name for name in lines if name in identifiers]
 
     # metrics
 
