@@ -70,16 +70,28 @@ def test_a_flood_of_one_key_does_not_make_another_wait(start, slow_model):
     behind a flood of the first, and ends among the first of it."""
     server = start(slow_model, "--load-format", "dummy", "--api-key", f"{KEY},other",
                    "--max-num-seqs", "2", "--max-queue-time", "10min", key=KEY)
-    body = {"prompt": "a b", "max_tokens": 40, "ignore_eos": True}
     flood = 24
-    with ThreadPoolExecutor(flood) as pool:
-        asked = [pool.submit(server.post, "/v1/completions", body) for _ in range(flood)]
-        wait_until(lambda: server.metric("inferd_requests_waiting") >= flood // 2, "the flood")
-        answer = server.post("/v1/completions", body, headers={"Authorization": "Bearer other"})
-        ended = sum(each.done() for each in asked)
-        assert answer.status == 200
-        assert all(each.result().status == 200 for each in asked)
-    assert ended <= flood // 2, f"{ended} requests of the other key came first"
+    ids = [f"flood-{i}" for i in range(flood)] + ["other"]
+    running = Stream(server, {"prompt": "a b", "n": 2, "max_tokens": 8000, "ignore_eos": True})
+    next(running.events())
+
+    def ask(name):
+        key = "other" if name == "other" else KEY
+        body = {"prompt": "a b", "max_tokens": 4, "ignore_eos": True}
+        return server.post("/v1/completions", body, headers={"Authorization": f"Bearer {key}",
+                                                             "X-Request-Id": name})
+
+    with ThreadPoolExecutor(len(ids)) as pool:
+        asked = [pool.submit(ask, name) for name in ids[:-1]]
+        wait_until(lambda: server.metric("inferd_requests_waiting") == flood, "the flood")
+        asked.append(pool.submit(ask, ids[-1]))
+        wait_until(lambda: server.metric("inferd_requests_waiting") == flood + 1 or
+                   server.ended(["other"]), "the other")
+        running.close()
+        assert [each.result().status for each in asked] == [200] * len(ids)
+    wait_until(lambda: len(server.ended(ids)) == len(ids), "their lines", context=server.log)
+    first = server.ended(ids).index("other")
+    assert first < 4, f"{first} requests of the other key came first"
 
 
 def test_keys_separate_the_prefix_cache(start):

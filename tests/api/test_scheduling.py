@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -139,9 +140,9 @@ def ask_as_a(server, prompts, answers):
 def test_a_flood_of_one_key_refuses_no_other(start, slow_model):
     """Key a fills all 1,024 places of the queue, and again what is free. Requests of key b take
     places of a, whose newest requests get the 429, each with all its prompts."""
-    server = dummy(start, slow_model, "--api-key", "a", "--api-key", "b", "--max-num-seqs", "4",
+    server = dummy(start, slow_model, "--api-key", "a", "--api-key", "b", "--max-num-seqs", "32",
                    "--max-queue-requests", "1024", "--max-queue-time", "0", key="b")
-    running = [Stream(server, {"prompt": "w", "n": 2, "max_tokens": 8000, "ignore_eos": True},
+    running = [Stream(server, {"prompt": "w", "n": 16, "max_tokens": 8000, "ignore_eos": True},
                       headers={"Authorization": f"Bearer {key}"}) for key in "ab"]
     for stream in running:  # each runs as many as its share is, so whatever comes now waits
         next(stream.events())
@@ -188,7 +189,7 @@ def test_connections_share_the_queue_without_keys(start, slow_model):
 
 
 def test_queue_time(start, slow_model):
-    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-time", "3s")
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-time", "1s")
     for fields in ({}, {"stream": True}):
         running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
         events = running.events()
@@ -226,6 +227,23 @@ def test_prompt_that_never_fits_is_refused(start, model):
     assert server.choice("a", max_tokens=2, ignore_eos=True)["text"] is not None
 
 
+def order_of(server, running, waiting):
+    """The names of requests in the order of their ends. They come one by one while another runs,
+    which is left when all wait."""
+    with ThreadPoolExecutor(len(waiting)) as pool:
+        asked = []
+        for name, fields in waiting.items():
+            asked.append(pool.submit(server.post, "/v1/completions",
+                                     {"max_tokens": 8, "ignore_eos": True, **fields},
+                                     headers={"X-Request-Id": name.replace(" ", "_")}))
+            wait_until(lambda: server.metric("inferd_requests_waiting") == len(asked), "one more")
+        running.close()
+        assert [answer.result().status for answer in asked] == [200] * len(asked)
+    names = {name.replace(" ", "_"): name for name in waiting}
+    wait_until(lambda: len(server.ended(names)) == len(names), "their lines", context=server.log)
+    return [names[name] for name in server.ended(names)]
+
+
 @pytest.mark.parametrize("policy, expected", [("slo", ["short", "long"]),
                                               ("fair", ["long", "short"])])
 def test_short_prompts_go_first_under_slo(start, slow_model, policy, expected):
@@ -233,24 +251,11 @@ def test_short_prompts_go_first_under_slo(start, slow_model, policy, expected):
     server = dummy(start, slow_model, "--max-num-seqs", "1", "--scheduling-policy", policy,
                    "--no-enable-prefix-caching")
     # the order is made of costs that are learned from the first steps
-    server.complete(long_prompt(server, 300), max_tokens=40, ignore_eos=True)
+    server.complete(long_prompt(server, 150), max_tokens=20, ignore_eos=True)
     running = Stream(server, {"prompt": "a", "max_tokens": 1000, "ignore_eos": True})
     next(running.events())
-    order, threads = [], []
-
-    def work(name, prompt):
-        server.complete(prompt, max_tokens=60, ignore_eos=True)
-        order.append(name)
-
-    for count, (name, length) in enumerate((("long", 500), ("short", 4)), 1):
-        prompt = long_prompt(server, length)
-        threads.append(threading.Thread(target=work, args=(name, prompt)))
-        threads[-1].start()
-        wait_until(lambda n=count: server.metric("inferd_requests_waiting") == n, "one more")
-    running.close()
-    for thread in threads:
-        thread.join()
-    assert order == expected
+    assert order_of(server, running, {"long": {"prompt": long_prompt(server, 300)},
+                                      "short": {"prompt": long_prompt(server, 4)}}) == expected
 
 
 def test_priority(start, slow_model):
@@ -259,27 +264,16 @@ def test_priority(start, slow_model):
     running = Stream(server, {"prompt": "a", "max_tokens": 1000, "ignore_eos": True,
                               "priority": -5})
     next(running.events())
-    order, threads = [], []
-
-    def work(priority):
-        server.complete("b", max_tokens=60, ignore_eos=True, priority=priority)
-        order.append(priority)
-
-    for count, priority in enumerate((5, 0, -3), 1):
-        threads.append(threading.Thread(target=work, args=(priority,)))
-        threads[-1].start()
-        wait_until(lambda n=count: server.metric("inferd_requests_waiting") == n, "one more")
-    running.close()
-    for thread in threads:
-        thread.join()
-    assert order == [-3, 0, 5]
+    assert order_of(server, running, {f"of {priority}": {"prompt": "b", "priority": priority}
+                                      for priority in (5, 0, -3)}) == ["of -3", "of 0", "of 5"]
 
 
 def test_answers_do_not_depend_on_settings(start, model):
     """Bit for bit: chunk size, block size, threads, prefix cache, chunked or not."""
     bodies = [{"prompt": f"{WORDS} " * (3 + 7 * i), "max_tokens": 30, "temperature": 1, "seed": i,
                "logprobs": 3, "ignore_eos": True} for i in range(6)]
-    settings = [(), ("--max-num-batched-tokens", "64"), ("--threads", "1"), ("--block-size", "32"),
+    settings = [(), ("--max-num-batched-tokens", "64"), ("--threads", "1"), ("--threads", "2"),
+                ("--threads", "3"), ("--block-size", "32"),
                 ("--no-enable-prefix-caching",), ("--max-num-seqs", "2")]
     answers = []
     for flags in settings:
