@@ -1,13 +1,14 @@
 """Low-rank adapters: named as a model, mixed with the base in one batch, loaded and unloaded."""
 
 import json
-import math
 import random
 import re
 import signal
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 
 from harness import DEMO, ROOT, Stream, dummy_model, wait_until
 
@@ -20,10 +21,10 @@ ADMIN = ("--admin-key", "root")
 
 
 def add_random(header, data, rng, name, shape):
-    numbers = [rng.gauss(0, 0.5) for _ in range(math.prod(shape))]
+    numbers = rng.normal(0, 0.5, shape).astype("<f4").tobytes()
     header[name] = {"dtype": "F32", "shape": shape,
-                    "data_offsets": [len(data), len(data) + 4 * len(numbers)]}
-    return data + struct.pack(f"<{len(numbers)}f", *numbers)
+                    "data_offsets": [len(data), len(data) + len(numbers)]}
+    return data + numbers
 
 
 def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None, tensors=None,
@@ -31,7 +32,7 @@ def write_adapter(directory, model, seed, rank=4, module="q_proj", config=None, 
     """A random adapter of one module in every layer, and of tensors by shape, as PEFT saves it.
     `more`: further dimensions of A."""
     sizes = json.loads((model / "config.json").read_text())
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
     rows = sizes["num_attention_heads"] * sizes["head_dim"]
     header, data = {}, b""
     for layer in range(sizes["num_hidden_layers"]):
