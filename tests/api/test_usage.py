@@ -7,8 +7,9 @@ import time
 import openai
 import pytest
 from harness import DEMO, ROOT, Server, wait_until
+from storing import ALICE, BOB, client
 
-ALICE, BOB, ADMIN = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef", "sk-admin-0123456789"
+ADMIN = "sk-admin-0123456789"
 DAY = 24 * 3600
 ENCODERS = ROOT / "tests/vectors/encoders"
 
@@ -22,10 +23,6 @@ def start(inferd, tmp_path_factory):
         return Server(inferd, model, "--served-model-name", "demo", "--store", file,
                       "--api-key-file", keys, "--admin-key", ADMIN, *flags, key=ALICE)
     return begin
-
-
-def client(server, key=ALICE):
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
 
 
 def usage(server, key=ALICE, query="?group_by=model,api_key_id"):
