@@ -3,6 +3,7 @@
 Each function returns one that takes a folder with a good model in FOLDER/model and breaks it, or
 makes it odd. The weights are drawn: only their names, shapes and bytes matter here."""
 
+import functools
 import json
 import os
 import random
@@ -37,6 +38,7 @@ def shapes():
     return found
 
 
+@functools.cache
 def drawn(seed=1):
     """{name: (type, shape, bytes)}: numbers around 0.02 in bfloat16."""
     rng = random.Random(seed)
@@ -201,7 +203,7 @@ def sharded(index=None, overlaid=None, second=None):
         (model / "model.safetensors").unlink()
         half = {"a": names[:9], "b": names[9:]}
         weight_map = {n: f"{s}.safetensors" for s, list_ in half.items() for n in list_}
-        other = drawn(7)
+        other = drawn(7) if overlaid else {}
         first = {n: TENSORS[n] for n in half["a"]} | {n: other[n] for n in overlaid or ()}
         (model / "a.safetensors").write_bytes(safetensors(first))
         if second != "gone":
