@@ -429,7 +429,7 @@ def test_what_never_fits_is_refused_at_once(start, zoo, small_need):
 
 def test_a_request_waits_within_its_limit(crowded, small_need):
     """One model answers and fills the memory: another client hears when, in its own form."""
-    server, busy = crowded(small_need // 2, "--models-wait", "2s", "--sse-ping-interval", "0.5s")
+    server, busy = crowded(small_need // 2, "--models-wait", "2s", "--sse-ping-interval", "0.2s")
     answer = ask(server, "ant")
     assert answer.status == 503 and answer.error["code"] == "model_loading", answer
     assert int(answer.headers["retry-after"]) >= 1
