@@ -1,10 +1,17 @@
 """Fixtures: which inferd is tested, the demo server most tests share, and the check after each
 test that nothing was left behind in the engine."""
 
+import os
+
 import pytest
 
 from fixtures import inferd, pytest_addoption, slow_model, start  # noqa: F401
-from harness import DEMO, UNABLE, Server, wait_until
+from harness import DEMO, LONG, UNABLE, Server, wait_until
+
+# With two threads a step of a small model is mostly one that waits for the other, which is a third
+# of all processor time of these tests. The other folders, and `make check`, take the default.
+if not LONG:
+    os.environ.setdefault("INFERD_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
