@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness import ROOT
+from harness import PATIENCE, ROOT
 
 # Who listens on the ports of the page.
 MODELS = {"8000": "bert-mean", "8001": "bert-rank", "8002": "bert-labels",
@@ -36,7 +36,8 @@ def test_curl_examples(examples):
     commands = re.findall(r"^curl .*?(?=^curl|\Z)", "".join(examples("")), re.DOTALL | re.MULTILINE)
     answers = []
     for command in commands:
-        done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=True)
+        done = subprocess.run(["bash", "-c", command], capture_output=True,
+                              timeout=60 * PATIENCE, check=True)
         answers.append(json.loads(done.stdout))
     vectors, sorted_, scores, labels, pooled, found, tags = answers
     assert len({len(d["embedding"]) for d in vectors["data"]}) == 1 and len(vectors["data"]) == 2

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import zmq
 
-from harness import DEMO, dummy_model, wait_until
+from harness import DEMO, PATIENCE, dummy_model, wait_until
 from test_lora import FLAGS as LORA_FLAGS, write_adapter
 
 BLOCK = 16
@@ -227,6 +227,6 @@ def test_adapters_are_named(start, tmp_path, context):
     (["--kv-events-endpoint", "ipc:///nowhere/at/all"], "kv_events_endpoint"),
 ])
 def test_what_cannot_work_is_refused(inferd, flags, said):
-    done = subprocess.run([inferd, "serve", DEMO, "--port", "0", *flags], text=True, timeout=60,
-                          capture_output=True)
+    done = subprocess.run([inferd, "serve", DEMO, "--port", "0", *flags], text=True,
+                          timeout=60 * PATIENCE, capture_output=True)
     assert done.returncode in (64, 69, 74, 77, 78) and said in done.stderr, done

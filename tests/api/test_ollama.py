@@ -14,7 +14,7 @@ import pytest
 from gguf import GGUFReader
 
 import seeing
-from harness import DEMO, ROOT, Server, wait_until
+from harness import DEMO, PATIENCE, ROOT, Server, wait_until
 
 sys.path.insert(0, str(ROOT / "scripts/vectors"))
 from gguf_demo import Type, write  # noqa: E402  pylint: disable=wrong-import-position
@@ -391,7 +391,8 @@ def run_block(inferd, number):
         assert command.startswith(("curl ", "inferd "))
         command = command.replace("127.0.0.1:11434", f"{server.host}:{server.port}")
         command = re.sub(r"^inferd (.*)11434$", rf"{ROOT / inferd} \g<1>{server.port}", command)
-        done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=True)
+        done = subprocess.run(["bash", "-c", command], capture_output=True,
+                              timeout=60 * PATIENCE, check=True)
         outputs.append(done.stdout.decode())
     assert server.stop() == 0, server.log()
     return outputs

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 
-from harness import ROOT
+from harness import PATIENCE, ROOT
 
 
 def blocks(language):
@@ -22,7 +22,8 @@ def test_curl_examples(server):
     answers = []
     for example in examples:
         command = example.replace("127.0.0.1:8000", f"{server.host}:{server.port}")
-        done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=True)
+        done = subprocess.run(["bash", "-c", command], capture_output=True,
+                              timeout=60 * PATIENCE, check=True)
         answers.append(json.loads(done.stdout))
     assert answers[0]["choices"][0]["text"]
     assert answers[1]["choices"][0]["message"]["content"] == "2 plus 3 is 5."

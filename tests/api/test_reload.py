@@ -2,7 +2,7 @@
 
 import subprocess
 
-from harness import DEMO, ROOT, Stream, free_port, reload_text, wait_until
+from harness import DEMO, PATIENCE, ROOT, Stream, free_port, reload_text, wait_until
 
 KEY = "secret-key-1"
 
@@ -79,7 +79,7 @@ def test_the_command_waits_for_the_answer(start, inferd, tmp_path, monkeypatch):
 
     def reload(text, *words):
         file.write_text(text)
-        done = subprocess.run([ROOT / inferd, "reload", *words], text=True, timeout=60,
+        done = subprocess.run([ROOT / inferd, "reload", *words], text=True, timeout=60 * PATIENCE,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return done.returncode, done.stdout, done.stderr
 

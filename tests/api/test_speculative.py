@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO
+from harness import DEMO, PATIENCE
 
 PROMPTS = ["Once upon a time", '{"name": "Ann", "age": 5}\n{"name": "Ann", "age":',
            "1 2 3 1 2 3 1 2"]
@@ -81,7 +81,8 @@ def test_constrained_answers_with_drafts_are_those_without(start, server, flags)
 def test_a_draft_model_of_other_tokens_is_refused(inferd, tmp_path):
     result = subprocess.run([inferd, "serve", DEMO, "--port", "0",
                              "--num-speculative-tokens", "3", "--speculative-model",
-                             "tests/fixtures/tiny"], capture_output=True, text=True, timeout=60)
+                             "tests/fixtures/tiny"], capture_output=True, text=True,
+                            timeout=60 * PATIENCE)
     assert result.returncode == 78 and "same vocabulary" in result.stdout + result.stderr
 
 
@@ -93,7 +94,7 @@ def test_a_draft_model_of_other_tokens_is_refused(inferd, tmp_path):
 ])
 def test_a_method_that_does_not_work_is_refused_by_name(inferd, flags, words):
     result = subprocess.run([inferd, "serve", DEMO, "--port", "0", *flags], capture_output=True,
-                            text=True, timeout=60)
+                            text=True, timeout=60 * PATIENCE)
     assert result.returncode == 78 and words in result.stdout + result.stderr
 
 

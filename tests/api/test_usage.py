@@ -6,7 +6,7 @@ import time
 
 import openai
 import pytest
-from harness import DEMO, ROOT, Server, wait_until
+from harness import DEMO, PATIENCE, ROOT, Server, wait_until
 from storing import ALICE, BOB, client
 
 ADMIN = "sk-admin-0123456789"
@@ -268,7 +268,7 @@ def test_a_quota_needs_a_store(inferd, tmp_path):
     keys.write_text(f"{ALICE} alice tokens_per_month=5\n")
     keys.chmod(0o600)
     run = subprocess.run([inferd, "serve", DEMO, "--port", "0", "--api-key-file", keys],
-                         capture_output=True, text=True, check=False, timeout=60)
+                         capture_output=True, text=True, check=False, timeout=60 * PATIENCE)
     assert run.returncode == 78 and "need --store" in run.stderr, run
 
 
