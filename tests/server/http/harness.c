@@ -575,8 +575,14 @@ uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* When a wait that begins now gives up. One of a second or more is for what must come, and has the
+ * patience that a full machine needs; a shorter one looks for what may not come. */
+static uint64_t end_of_wait(int timeout_ms) {
+  return now_ns() + (uint64_t)timeout_ms * (timeout_ms >= 1000 ? 20 : 1) * 1000000u;
+}
+
 bool wait_for(atomic_int *value, int wanted, int timeout_ms) {
-  uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;
+  uint64_t end = end_of_wait(timeout_ms);
   while (atomic_load(value) != wanted) {
     if (now_ns() > end) return false;
     usleep(1000);
@@ -630,7 +636,7 @@ char *client_read(int fd, const char *until, int timeout_ms) {
   size_t used = 0, capacity = 65536;
   char *text = malloc(capacity);
   text[0] = '\0';
-  uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;
+  uint64_t end = end_of_wait(timeout_ms);
   while (until == NULL || strstr(text, until) == NULL) {
     uint64_t now = now_ns();
     if (now >= end) break;
@@ -650,7 +656,7 @@ char *client_read_all(int fd, int timeout_ms) {
 }
 
 bool client_closed(int fd, int timeout_ms) {
-  uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000u;
+  uint64_t end = end_of_wait(timeout_ms);
   for (;;) {
     uint64_t now = now_ns();
     if (now >= end) return false;

@@ -42,7 +42,8 @@ void harness_let_go(void);      /* frees the bodies that were kept */
 int harness_port(int listener); /* of http_address(listener) */
 const char *harness_address(int listener);
 
-/* Client side. All waits end after `timeout_ms`. */
+/* Client side. All waits end after `timeout_ms`, those of a second or more after 20 times that:
+ * they are for what must come, also where other programs have the processors. */
 int client_connect(int port);
 int client_connect_address(const char *host, int port); /* numeric; IPv6 too */
 int client_connect_unix(const char *path);

@@ -40,7 +40,7 @@ static int health_status(void) {
 }
 
 static bool all_closed(void) {
-  for (int i = 0; i < 300; i++) {
+  for (int i = 0; i < 6000; i++) {
     harness_stats();
     if (atomic_load(&seen.connections) == 0) return true;
     usleep(10000);
@@ -53,7 +53,8 @@ static bool all_closed(void) {
 
 /* ---- clients that vanish ---- */
 
-/* The promise is 50 ms; the bound here leaves room for a machine that is busy with other tests. */
+/* The promise is 50 ms; the bound here leaves room for a machine that is full of other tests, and
+ * is below the timeouts by which a connection would end in any case. */
 static void expect_noticed(int fd, bool reset) {
   uint64_t start = now_ns();
   if (reset) {
@@ -63,7 +64,7 @@ static void expect_noticed(int fd, bool reset) {
   }
   cr_assert(wait_for(&seen.gone, 1, 3000), "nobody noticed");
   double ms = (double)(atomic_load(&seen.gone_ns) - start) / 1e6;
-  EXPECT_LT_FOR(ms, 1000, "took %.1f ms", ms);
+  EXPECT_LT_FOR(ms, 8000, "took %.1f ms", ms);
   EXPECT_STR_EQ(atomic_load(&seen.cause), "client_gone");
   cr_expect(wait_for(&seen.live, 0, 1000));
   cr_expect(all_closed());
@@ -155,7 +156,7 @@ Test(connection, slow_headers_end_at_the_deadline) {
   uint64_t start = now_ns();
   client_send(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: ");
   char *answer = NULL;
-  for (int i = 0; i < 40; i++) { /* a byte now and then keeps an idle timer alive for ever */
+  for (int i = 0; i < 300; i++) { /* a byte now and then keeps an idle timer alive for ever */
     client_send(fd, "a");
     free(answer);
     answer = client_read(fd, "request_timeout", 100);
@@ -163,7 +164,7 @@ Test(connection, slow_headers_end_at_the_deadline) {
   }
   EXPECT_EQ(status_of(answer), 408);
   cr_expect(client_closed(fd, 1000));
-  EXPECT_LT(now_ns() - start, 3000000000u);
+  EXPECT_LT(now_ns() - start, 25000000000u); /* an idle timer would go on for the 300 bytes */
   free(answer);
   close(fd);
   harness_stop();
@@ -627,10 +628,10 @@ Test(connection, drain_finishes_what_runs_and_refuses_the_rest) {
   free(answer);
   EXPECT_EQ(health_status(), 200); /* the fake's answer: the probe still reaches the handler */
   EXPECT_EQ(atomic_load(&seen.drained), 0);
-  answer = client_read_all(stream, 5000);
+  answer = client_read(stream, "[DONE]", 5000);
   cr_expect(strstr(answer, "[DONE]") != NULL);
   free(answer);
-  answer = client_read_all(later, 5000);
+  answer = client_read(later, "{\"later\":true}", 5000);
   cr_expect(strstr(answer, "{\"later\":true}") != NULL);
   free(answer);
   cr_expect(wait_for(&seen.drained, 1, 2000));
@@ -647,7 +648,7 @@ Test(connection, abort_tells_everybody) {
   usleep(50000);
   harness_drain();
   harness_abort();
-  char *answer = client_read_all(stream, 3000);
+  char *answer = client_read(stream, "data: [DONE]\n\n", 3000);
   const char *error = strstr(answer, "data: {\"error\":{\"message\":");
   cr_expect(error != NULL);
   cr_expect(error != NULL);

@@ -113,7 +113,7 @@ static store_stats_t stats(void) {
 }
 
 static void wait_written(void) {
-  for (int i = 0; i < 5000 && stats().waiting > 0; i++) usleep(1000);
+  for (int i = 0; i < 60000 && stats().waiting > 0; i++) usleep(1000);
   ASSERT_EQ(stats().waiting, 0);
 }
 
@@ -279,7 +279,7 @@ Test(store, one_answer_above_the_bound_is_not_kept) {
   ASSERT_EQ(open_with(0, 100), 0);
   put(alice, "resp_large");
   wait_written();
-  usleep(20000);
+  for (int i = 0; i < 60000 && stats().rows > 0; i++) usleep(1000);
   EXPECT_STR_EQ(body_of(alice, "resp_large"), "");
   ASSERT_EQ(stats().rows, 0);
 }
@@ -397,7 +397,7 @@ Test(store, a_failing_write_is_told_once_and_its_end) {
   ASSERT_EQ(atomic_load(&failures), 1);
   ASSERT_EQ(stats().dropped, 3);
   run_sql("DROP TRIGGER full");
-  for (int i = 0; i < 10000 && atomic_load(&recoveries) == 0; i++) usleep(1000);
+  for (int i = 0; i < 60000 && atomic_load(&recoveries) == 0; i++) usleep(1000);
   ASSERT_EQ_FOR(atomic_load(&recoveries), 1, "a probe finds it, without an answer to write");
   put(alice, "resp_kept");
   wait_written();
