@@ -369,6 +369,7 @@ static int32_t find_candidates(life_t *life, uint64_t now_ns) {
     if (is_candidate(life->active[i], now_ns)) life->candidates[count++] = life->active[i];
   }
   life->num_looks += (uint64_t)life->num_active;
+  if (count == 0) return 0; /* without any model there is no list, and NULL must not be sorted */
   qsort_r(life->candidates, (size_t)count, sizeof(life_model_t *), compare_candidates, &moment);
   return count;
 }

@@ -49,6 +49,13 @@ static void load(life_t *life, life_model_t *model, uint64_t from, uint64_t to) 
   life_loaded(life, model, to);
 }
 
+Test(lifecycle, without_a_model_nothing_is_done) {
+  life_t *life = life_new(&usual);
+  expect_nothing(life, 0);
+  ASSERT_EQ(life_due_ns(life, 0), NEVER);
+  life_free(life);
+}
+
 Test(lifecycle, the_bytes_decide_at_the_limit) {
   for (int64_t over = -1; over <= 1; over++) {
     life_t *life = life_new(&usual);
