@@ -133,12 +133,20 @@ void models_pump(models_t *models) {
     uv_timer_start(&models->due, on_due, (due_ns - now_ns) / 1000000 + 1, 0);
 }
 
-/* After models_stop: tells when no process and no handle is left. */
+static void on_handle_closed(uv_handle_t *handle) {
+  models_handle_closed(handle->data);
+}
+
+/* After models_stop: tells when no process and no handle is left. The tick goes last: it ends the
+ * processes that have not heard that they should. */
 static void tell_if_ended(models_t *models) {
-  if (!models->stopping || models->open_handles > 0 || models->done == NULL) return;
+  uv_handle_t *tick = (uv_handle_t *)&models->tick;
+  if (!models->stopping || models->done == NULL) return;
   for (const served_t *model = models->first; model != NULL; model = model->next) {
     if (model->child.open_handles > 0 || model->survey.open_handles > 0) return;
   }
+  if (!uv_is_closing(tick)) uv_close(tick, on_handle_closed);
+  if (models->open_handles > 0) return;
   void (*done)(void *context) = models->done;
   models->done = NULL;
   done(models->context);
@@ -486,8 +494,11 @@ void models_handle_closed(models_t *models) {
   tell_if_ended(models);
 }
 
-static void on_handle_closed(uv_handle_t *handle) {
-  models_handle_closed(handle->data);
+static void on_end_tick(uv_timer_t *timer) {
+  const models_t *models = timer->data;
+  uint64_t now_ns = clock_now_ns();
+  for (served_t *model = models->first; model != NULL; model = model->next)
+    child_tick(model, now_ns);
 }
 
 void models_stop(models_t *models, void (*done)(void *context), void *context) {
@@ -503,7 +514,8 @@ void models_stop(models_t *models, void (*done)(void *context), void *context) {
   uv_close((uv_handle_t *)&models->looked, on_handle_closed);
   uv_close((uv_handle_t *)&models->reads, on_handle_closed);
   uv_close((uv_handle_t *)&models->due, on_handle_closed);
-  uv_close((uv_handle_t *)&models->tick, on_handle_closed);
+  uv_timer_start(&models->tick, on_end_tick, TICK_MS, TICK_MS);
+  tell_if_ended(models); /* there may be no process */
 }
 
 void models_free(models_t *models) {

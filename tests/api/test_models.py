@@ -544,6 +544,26 @@ def test_sigterm_drains(start, zoo):
     assert all(gone(pid) for pid in pids.values())
 
 
+@pytest.mark.parametrize("stopped", ["ready", "loading"])
+def test_a_process_that_does_not_hear_sigterm_is_killed(start, zoo, stopped):
+    server = start(DEMO, "--models-dir", zoo, "--admin-key", ADMIN)
+    assert ask(server, "demo").status == 200
+    if stopped == "loading":
+        assert admin(server, "/v1/models/load", "ant").status == 200
+    name = "ant" if stopped == "loading" else "demo"
+    wait_until(lambda: name in children(server), "its process", context=server.log)
+    pids = children(server)
+    os.kill(pids[name], signal.SIGSTOP)
+    try:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait_exit(60) == 0, server.log()
+        assert all(gone(pid) for pid in pids.values())
+    finally:
+        for pid in pids.values():
+            if not gone(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
 def test_sighup_reads_models_and_keys_again(start, tmp_path):
     model = dummy_model(tmp_path / "m", **SMALL)
     section = f"model = {model}\nload-format = dummy\nmax-num-seqs = 4\n"
