@@ -12,6 +12,7 @@
 
 #include <netdb.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -50,23 +51,41 @@ bool client_target_of(const config_t *config, client_target_t *out) {
   return strncmp(where, "unix:", 5) == 0 ? set_path(out, where + 5) : set_address(out, where);
 }
 
-bool client_target_read(const char *url, client_target_t *out) {
+/* HOST:PORT, http://HOST[:PORT][/ROOT], the same with https, or unix:PATH; false: no such form. */
+static bool read_target(const char *url, client_target_t *out) {
   char address[HTTP_HOST_MAX + HTTP_PORT_MAX];
   *out = (client_target_t){.host = ""};
   if (strncmp(url, "unix:", 5) == 0) return set_path(out, url + 5);
   out->tls = out->verify = strncmp(url, "https://", 8) == 0;
-  if (!out->tls && strncmp(url, "http://", 7) != 0) return false;
-  const char *authority = url + (out->tls ? 8 : 7); /* HOST or HOST:PORT */
+  bool bare = !out->tls && strncmp(url, "http://", 7) != 0;    /* HOST:PORT */
+  const char *authority = url + (out->tls ? 8 : bare ? 0 : 7); /* HOST or HOST:PORT */
   size_t length = strcspn(authority, "/");
   const char *prefix = authority + length;
   if (length == 0 || length >= HTTP_HOST_MAX) return false;
   bool has_port = authority[0] == '[' ? strstr(authority, "]:") != NULL
                                       : memchr(authority, ':', length) != NULL;
+  if (bare && !has_port) return false;
   const char *usual_port = out->tls ? ":443" : ":80";
   snprintf(address, sizeof address, "%.*s%s", (int)length, authority, has_port ? "" : usual_port);
   int n = snprintf(out->prefix, sizeof out->prefix, "%s", prefix);
   while (n > 0 && n < (int)sizeof out->prefix && out->prefix[n - 1] == '/') out->prefix[--n] = '\0';
   return n < (int)sizeof out->prefix && set_address(out, address);
+}
+
+bool client_target_asked(const config_t *config, client_target_t *out) {
+  /* A word that is no flag is the model where there is one. */
+  const char *word = config->models.count > 0 ? config->models.items[0] : config->model;
+  if (config->origin[OPTION_model].source != SOURCE_FLAG) {
+    if (client_target_of(config, out)) return true;
+    fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
+  } else {
+    if (config->models.count == 0 && read_target(word, out)) return true;
+    fprintf(stderr,
+            "inferd: '%.200s' is no address of one server; accepted: HOST:PORT, "
+            "http[s]://HOST[:PORT], unix:PATH\n",
+            word);
+  }
+  return false;
 }
 
 static int connect_unix(const char *path) {

@@ -1,4 +1,5 @@
-/* client.h: one request of a running server, for `inferd health`, `top`, `ps`, `load` and `unload`.
+/* client.h: one request of a running server, for `inferd health`, `top`, `usage`, `ps`, `load` and
+ * `unload`.
  *
  * Blocks; for commands, never for the daemon. No redirects.
  */
@@ -23,9 +24,10 @@ typedef struct client_target {
  * not verified: it is that of a name, and the address is that of this host. Returns false if that
  * is no address. */
 bool client_target_of(const config_t *config, client_target_t *out);
-/* Fills in http://HOST[:PORT][/ROOT], the same with https, or unix:PATH. Returns false if `url` has
- * no such form. */
-bool client_target_read(const char *url, client_target_t *out);
+/* For a command: the address that a word of its command line is (HOST:PORT,
+ * http://HOST[:PORT][/ROOT], the same with https, or unix:PATH), else that of client_target_of.
+ * Returns false after a message: the word has no such form, or there are two of them. */
+bool client_target_asked(const config_t *config, client_target_t *out);
 
 /* Sends GET `path`, or POST with the JSON `post` unless it is NULL, with `key` unless it is NULL,
  * and waits up to CLIENT_TIMEOUT_MS for the whole answer. Returns the HTTP status and sets *body to

@@ -283,12 +283,13 @@ static int convert_command(int argc, char **argv) {
 
 /* ---- health ---- */
 
-/* Prints the answer to GET `path`. Returns 0 if its status is 200, else 1. */
+/* Prints the answer to GET `path`. Returns 0 if its status is 200, else 1; or EXIT_USAGE. */
 static int print_answer(const config_t *config, const char *path) {
   client_target_t target;
   char *body = NULL;
   const char *why = NULL;
-  int status = client_target_of(config, &target) ? client_get(&target, path, NULL, &body, &why) : 0;
+  if (!client_target_asked(config, &target)) return EXIT_USAGE;
+  int status = client_get(&target, path, NULL, &body, &why);
   if (body != NULL) {
     printf("%s\n", body);
   } else if (why != NULL) {

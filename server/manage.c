@@ -17,6 +17,11 @@
 
 enum { EXIT_USAGE = 64, POLL_MS = 200 };
 
+typedef struct managed {
+  config_t config;
+  client_target_t target;
+} managed_t;
+
 static const char *text_of(const json_t *value, char *out, unsigned capacity) {
   out[0] = '\0';
   if (value != NULL && value->type == JSON_STRING)
@@ -25,25 +30,25 @@ static const char *text_of(const json_t *value, char *out, unsigned capacity) {
 }
 
 /* Asks, and parses the answer. Returns the status of the command; says what is wrong. */
-static int ask(const config_t *config, const char *path, const char *post, json_doc_t **out,
+static int ask(const managed_t *asked, const char *path, const char *post, json_doc_t **out,
                char **body) {
-  client_target_t target;
+  const config_t *config = &asked->config;
+  const client_target_t *target = &asked->target;
   inferd_error_t error;
   const char *why = NULL, *key = NULL;
   char said[400];
   *out = NULL;
   if (config->api_key.count > 0) key = config->api_key.items[0];
   if (config->admin_key.count > 0) key = config->admin_key.items[0];
-  int status =
-      client_target_of(config, &target) ? client_ask(&target, path, key, post, body, &why) : 0;
+  int status = client_ask(target, path, key, post, body, &why);
   if (status <= 0) {
     fprintf(stderr, "inferd: %s at %s%s%s\n",
-            status == 0 ? "no server answers" : "no whole answer from the server", target.shown,
+            status == 0 ? "no server answers" : "no whole answer from the server", target->shown,
             why != NULL ? ": " : "", why != NULL ? why : "");
     return 1;
   }
   if (json_parse(*body, strlen(*body), &json_limits_request, out, &error) != 0) {
-    fprintf(stderr, "inferd: the answer of %s is not JSON\n", target.shown);
+    fprintf(stderr, "inferd: the answer of %s is not JSON\n", target->shown);
     return 1;
   }
   if (status == 200) return 0;
@@ -87,10 +92,10 @@ static void print_card(const json_t *card) {
          (long long)waiting, age, reason);
 }
 
-static int ps_command(const config_t *config) {
+static int ps_command(const managed_t *asked) {
   json_doc_t *doc = NULL;
   char *body = NULL;
-  int status = ask(config, "/v1/models", NULL, &doc, &body);
+  int status = ask(asked, "/v1/models", NULL, &doc, &body);
   if (status == 0) {
     printf("%-32s %-9s %7s %7s %5s %5s  %-12s %s\n", "NAME", "STATE", "HOST", "DEVICE", "RUN",
            "WAIT", "USED", "REASON");
@@ -103,27 +108,29 @@ static int ps_command(const config_t *config) {
 
 /* ---- load, unload ---- */
 
-static int post_name(const config_t *config, const char *path) {
+static int post_name(const managed_t *asked, const char *path) {
+  const char *model = asked->config.model;
   char name[600] = "", post[700];
   json_doc_t *doc = NULL;
   char *body = NULL;
-  json_escape(name, sizeof name - 1, config->model, strlen(config->model));
+  json_escape(name, sizeof name - 1, model, strlen(model));
   snprintf(post, sizeof post, "{\"model\":\"%s\"}", name);
-  int status = ask(config, path, post, &doc, &body);
+  int status = ask(asked, path, post, &doc, &body);
   json_free(doc);
   free(body);
   return status;
 }
 
 /* Waits until the model is in the state, or has failed. */
-static int await(const config_t *config, const char *wanted) {
+static int await(const managed_t *asked, const char *wanted) {
+  const char *model = asked->config.model;
   char path[700], state[32], reason[400];
   const struct timespec pause = {.tv_nsec = POLL_MS * 1000000};
-  snprintf(path, sizeof path, "/v1/models/%s", config->model);
+  snprintf(path, sizeof path, "/v1/models/%s", model);
   for (;;) {
     json_doc_t *doc = NULL;
     char *body = NULL;
-    int status = ask(config, path, NULL, &doc, &body);
+    int status = ask(asked, path, NULL, &doc, &body);
     const json_t *card = status == 0 ? json_root(doc) : NULL;
     text_of(json_get(card, "state"), state, sizeof state);
     text_of(json_get(card, "reason"), reason, sizeof reason);
@@ -132,32 +139,34 @@ static int await(const config_t *config, const char *wanted) {
     if (status != 0) return status;
     if (strcmp(state, wanted) == 0) break;
     if (strcmp(state, "failed") == 0) {
-      fprintf(stderr, "inferd: %s: %s\n", config->model, reason);
+      fprintf(stderr, "inferd: %s: %s\n", model, reason);
       return 1;
     }
     nanosleep(&pause, NULL);
   }
-  printf("%s is %s\n", config->model, state);
+  printf("%s is %s\n", model, state);
   return 0;
 }
 
 int manage_command(const char *what, int argc, char **argv) {
-  config_t config;
+  managed_t asked;
+  config_t *config = &asked.config;
   inferd_error_t error = {0};
-  int code = config_load(&config, argc, argv, &error), status;
+  int code = config_load(config, argc, argv, &error), status = EXIT_USAGE;
   bool ps = strcmp(what, "ps") == 0, load = strcmp(what, "load") == 0;
   if (code != 0) {
     fprintf(stderr, "inferd: %s\n", error.message);
     status = error_exit_code(code);
   } else if (ps) {
-    status = ps_command(&config);
-  } else if (config.model[0] == '\0') {
+    if (client_target_asked(config, &asked.target)) status = ps_command(&asked);
+  } else if (config->model[0] == '\0') {
     fprintf(stderr, "usage: inferd %s NAME [--host, --port, --uds, --admin-key]\n", what);
-    status = EXIT_USAGE;
+  } else if (!client_target_of(config, &asked.target)) {
+    fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
   } else {
-    status = post_name(&config, load ? "/v1/models/load" : "/v1/models/unload");
-    if (status == 0) status = await(&config, load ? "ready" : "unloaded");
+    status = post_name(&asked, load ? "/v1/models/load" : "/v1/models/unload");
+    if (status == 0) status = await(&asked, load ? "ready" : "unloaded");
   }
-  config_free(&config);
+  config_free(config);
   return status;
 }

@@ -34,10 +34,6 @@ static bool read_arguments(ask_t *asked, int *argc, char **argv) {
       days = word + 7;
     } else if (strcmp(word, "--days") == 0) {
       days = i + 1 < *argc ? argv[++i] : "";
-    } else if (strstr(word, "://") != NULL || strncmp(word, "unix:", 5) == 0) {
-      if (client_target_read(word, &asked->target)) continue;
-      fprintf(stderr, "inferd: '%.200s' is neither http[s]://HOST:PORT nor unix:PATH\n", word);
-      return false;
     } else {
       argv[kept++] = argv[i];
     }
@@ -139,12 +135,12 @@ int usage_command(int argc, char **argv) {
   if (code != 0) {
     fprintf(stderr, "inferd: %s\n", error.message);
     status = error_exit_code(code);
-  } else if (asked.target.shown[0] != '\0' || client_target_of(&config, &asked.target)) {
+  } else if (client_target_asked(&config, &asked.target)) {
     if (config.api_key.count > 0) asked.key = config.api_key.items[0];
     if (config.admin_key.count > 0) asked.key = config.admin_key.items[0];
     status = ask(&asked);
   } else {
-    fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
+    status = EXIT_USAGE;
   }
   config_free(&config);
   return status;

@@ -44,10 +44,6 @@ static bool read_arguments(top_t *top, int *argc, char **argv) {
       interval = word + 11;
     } else if (strcmp(word, "--interval") == 0) {
       interval = i + 1 < *argc ? argv[++i] : "";
-    } else if (strstr(word, "://") != NULL || strncmp(word, "unix:", 5) == 0) {
-      if (client_target_read(word, &top->target)) continue;
-      fprintf(stderr, "inferd: '%.200s' is neither http[s]://HOST:PORT nor unix:PATH\n", word);
-      return false;
     } else {
       argv[kept++] = argv[i];
     }
@@ -153,7 +149,7 @@ int top_command(int argc, char **argv) {
   if (code != 0) {
     fprintf(stderr, "inferd: %s\n", error.message);
     status = error_exit_code(code);
-  } else if (top.target.shown[0] != '\0' || client_target_of(&config, &top.target)) {
+  } else if (client_target_asked(&config, &top.target)) {
     if (config.api_key.count > 0) top.key = config.api_key.items[0];
     if (config.admin_key.count > 0) top.key = config.admin_key.items[0];
     top.terminal = !top.once && isatty(STDOUT_FILENO);
@@ -162,7 +158,7 @@ int top_command(int argc, char **argv) {
     sigaction(SIGTERM, &action, NULL);
     status = watch(&top);
   } else {
-    fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
+    status = EXIT_USAGE;
   }
   config_free(&config);
   return status;

@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from harness import DEMO, ROOT, run, wait_until
+from harness import DEMO, ROOT, free_port, run, wait_until
 
 ONCE = ("top", "--once", "--interval", "50ms")
 
@@ -90,7 +90,11 @@ def test_a_unix_socket_and_a_root_path(start, inferd, tmp_path):
 
 @pytest.mark.parametrize("arguments, status, said", [
     (["http://127.0.0.1:9"], 1, "no server answers at 127.0.0.1:9"),
-    (["ftp://localhost"], 64, "'ftp://localhost' is neither http[s]://HOST:PORT nor unix:PATH"),
+    (["127.0.0.1:9"], 1, "no server answers at 127.0.0.1:9"),
+    (["ftp://localhost"], 64, "'ftp://localhost' is no address of one server"),
+    (["localhost"], 64, "'localhost' is no address of one server; accepted: HOST:PORT, http"),
+    (["127.0.0.1:65536"], 64, "'127.0.0.1:65536' is no address"),
+    (["127.0.0.1:9", "[::1]:9"], 64, "'[::1]:9' is no address of one server"),
     (["--interval", "1m"], 64, "--interval is '1m', accepted: 50ms to 3600s"),
     (["--interval"], 64, "--interval is '', accepted"),
     (["--nope"], 64, "nope"),
@@ -98,6 +102,19 @@ def test_a_unix_socket_and_a_root_path(start, inferd, tmp_path):
 def test_what_is_wrong_is_said(inferd, arguments, status, said):
     done = run(inferd, "top", *arguments)
     assert done.returncode == status and said in done.stdout, done.stdout
+
+
+def test_every_command_takes_an_address(start, inferd):
+    """The options name no server here, so a word that is not read would end in a refusal."""
+    server = start(DEMO, "--admin-key", "key")
+    for where in (f"127.0.0.1:{server.port}", f"localhost:{server.port}", address(server)):
+        for words, said in ((("health",), '"status"'), (("ps",), "NAME"), (ONCE, "running"),
+                            (("usage", "--api-key", "key"), "answers /v1/usage with ")):
+            done = run(inferd, words[0], where, *words[1:], "--port", free_port())
+            assert said in done.stdout, (words, where, done.stdout)
+    for command in ("health", "ps", "usage"):
+        done = run(inferd, command, "models/demo")
+        assert done.returncode == 64 and "'models/demo' is no address" in done.stdout, done.stdout
 
 
 def test_frames_follow_until_a_signal(start, inferd):

@@ -184,7 +184,7 @@ def test_days_are_paged_and_filtered(server):
 
 
 def test_a_table_for_people(server, inferd):
-    where = f"http://127.0.0.1:{server.port}"
+    where = f"127.0.0.1:{server.port}"
     ask(server, 2)
     run = [inferd, "usage", where, "--api-key", ALICE]
     text = subprocess.run(run, capture_output=True, text=True, check=True).stdout
