@@ -4,6 +4,7 @@
  * which copies it between two steps. Off unless --allow-runtime-lora is given, because the request
  * names a path of this host; http_check.c has asked for an admin key, or a UNIX socket.
  */
+#include "engine/base/buffer.h"
 #include "engine/base/util.h"
 #include "server/completion/lora_table.h"
 #include "server/fields/params_read.h"
@@ -11,6 +12,7 @@
 #include "server/lanes/lanes.h"
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
+#include "server/observe/notify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +69,16 @@ static void log_outcome(const lora_job_t *job) {
   }
 }
 
+/* The parent of several models lists the adapters that each of them has. */
+static void tell_parent(const server_t *server, const char *what, const lora_entry_t *entry) {
+  buffer_t name = {0};
+  if (!server->behind) return;
+  buffer_quote(&name, entry->name, strlen(entry->name));
+  buffer_char(&name, '\0');
+  if (!name.failed) notify_send("X_INFERD_ADAPTER_%s=%s", what, name.data);
+  buffer_free(&name);
+}
+
 static void job_done(lane_job_t *lane_job) {
   lora_job_t *job = (lora_job_t *)lane_job;
   completions_t *live = job->server->live;
@@ -74,6 +86,7 @@ static void job_done(lane_job_t *lane_job) {
   if (job->code == 0) {
     engine_adapter_set(job->server->engine, job->entry->slot, job->adapter);
     lora_ready(live, job->entry);
+    tell_parent(job->server, "CAME", job->entry);
     if (job->exchange != NULL) reply_text(job->exchange, "added", job->entry->name);
   } else {
     engine_adapter_free(job->adapter);
@@ -191,6 +204,7 @@ void api_unload_lora(exchange_t *exchange) {
     exchange_error(exchange, &error);
     return;
   }
+  tell_parent(exchange->server, "WENT", entry);
   lora_drop(live, entry);
   lora_release(live, entry, false);
   reply_text(exchange, "removed", name);

@@ -15,6 +15,7 @@
 #include "engine/base/util.h"
 #include "server/keys/shared_rates.h"
 #include "server/observe/log.h"
+#include "server/observe/notify.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -152,6 +153,32 @@ static bool env_of_server(words_t *env, const served_t *model) {
 
 /* ---- what a child tells ---- */
 
+/* It has its configured adapters when it is ready, and tells of each that comes or goes. */
+static void heard_ready(served_t *model) {
+  const words_t *adapters = &model->wish.adapters;
+  for (int i = 0; i < adapters->count; i++)
+    (void)words_add(&model->child.adapters, adapters->list[i]);
+}
+
+/* `name` is quoted as in JSON. That of a model stays the model's: there the adapter is listed as
+ * BASE:ADAPTER. */
+static void heard_adapter(served_t *model, const char *name, bool came) {
+  words_t *adapters = &model->child.adapters;
+  json_doc_t *doc = NULL;
+  inferd_error_t error;
+  char plain[MODEL_NAME_MAX], whole[2 * MODEL_NAME_MAX];
+  if (json_parse(name, strlen(name), &json_limits_request, &doc, &error) != 0) return;
+  const json_t *text = json_root(doc);
+  snprintf(plain, sizeof plain, "%.*s", (int)text->length, text->text);
+  json_free(doc);
+  snprintf(whole, sizeof whole, "%s:%s", model->wish.names.list[0], plain);
+  words_remove(adapters, plain);
+  words_remove(adapters, whole);
+  if (!came) return;
+  const served_t *other = models_find(model->models, plain, strlen(plain));
+  (void)words_add(adapters, other == NULL ? plain : whole);
+}
+
 static void heard_line(served_t *model, const char *line) {
   child_t *child = &model->child;
   models_t *models = model->models;
@@ -161,6 +188,7 @@ static void heard_line(served_t *model, const char *line) {
     life_loaded(models->life, model->life, clock_now_ns());
     child->progress = 1;
     model->reason[0] = '\0';
+    heard_ready(model);
     log_line(LOG_INFO, "models", "%.200s is ready after %.2f s", model->wish.names.list[0],
              (double)model->life->load_ns * 1e-9);
   } else if (sscanf(line, "STATUS=Loading weights %d%%%n", &percent, &used) == 1 && used > 0) {
@@ -170,6 +198,10 @@ static void heard_line(served_t *model, const char *line) {
     model->generation_tokens += generated - child->generation_tokens;
     child->prompt_tokens = prompt;
     child->generation_tokens = generated;
+  } else if (strncmp(line, "X_INFERD_ADAPTER_CAME=", 22) == 0) {
+    heard_adapter(model, line + 22, true);
+  } else if (strncmp(line, "X_INFERD_ADAPTER_WENT=", 22) == 0) {
+    heard_adapter(model, line + 22, false);
   } else if (strncmp(line, "STATUS=failed: ", 15) == 0) {
     snprintf(model->reason, sizeof model->reason, "%s", line + 15);
   } else if (strcmp(line, "WATCHDOG=trigger") == 0) {
@@ -180,7 +212,7 @@ static void heard_line(served_t *model, const char *line) {
 
 /* Reads all datagrams that are there. */
 static void hear(served_t *model) {
-  char text[600];
+  char text[NOTIFY_BYTES_MAX + 1];
   for (;;) {
     ssize_t got = recv(model->child.notify_fd, text, sizeof text - 1, MSG_DONTWAIT);
     if (got <= 0) return;
@@ -221,6 +253,7 @@ static void on_ended(uv_process_t *process, int64_t status, int signal_number) {
   child_t *child = &model->child;
   channels_close(child, UINT64_MAX);
   hear(model); /* its last words may lie there still */
+  words_free(&child->adapters);
   child->runs = false;
   if (!child->asked_to_end) {
     if (model->reason[0] == '\0' && signal_number != 0)

@@ -81,7 +81,7 @@ static void list_all(exchange_t *exchange) {
   for (const served_t *model = models->first; model != NULL; model = model->next) {
     if (!model->listed) continue;
     list_names(data, model, &model->wish.names, &first, &last);
-    list_names(data, model, &model->wish.adapters, &first, &last);
+    list_names(data, model, served_adapters(model), &first, &last);
   }
   cJSON_AddFalseToObject(object, "has_more");
   if (first != NULL) {
@@ -211,9 +211,9 @@ static void fill_line(const served_t *model, model_line_t *out) {
   *out = (model_line_t){.name = model->wish.names.list[0],
                         .state = state_of(model),
                         .names = model->wish.names.list,
-                        .adapters = model->wish.adapters.list,
+                        .adapters = served_adapters(model)->list,
                         .num_names = model->wish.names.count,
-                        .num_adapters = model->wish.adapters.count,
+                        .num_adapters = served_adapters(model)->count,
                         .answers = answers,
                         .card = &model->card,
                         .shown = model->shown,

@@ -28,6 +28,7 @@ typedef struct words {
   int count;
 } words_t;
 bool words_add(words_t *words, const char *text);
+void words_remove(words_t *words, const char *text);
 void words_free(words_t *words);
 
 /* The process of a model. */
@@ -41,10 +42,11 @@ typedef struct child {
   bool asked_to_end;
   double progress;                           /* 0..1, of a load */
   uint64_t prompt_tokens, generation_tokens; /* that it has told */
-  uint64_t killed_ns;                        /* SIGKILL at that time; 0 = not */
-  uint64_t alive_ns;                         /* when it last said so */
-  uint64_t watchdog_ns;                      /* how often it must; 0 = need not */
-  channel_t *idle;                           /* connections to it without a request, newest first */
+  words_t adapters;   /* names, of the time since it was ready: those of its section, and others */
+  uint64_t killed_ns; /* SIGKILL at that time; 0 = not */
+  uint64_t alive_ns;  /* when it last said so */
+  uint64_t watchdog_ns; /* how often it must; 0 = need not */
+  channel_t *idle;      /* connections to it without a request, newest first */
 } child_t;
 
 /* `inferd check`, which plans the memory of a model. */
@@ -120,11 +122,14 @@ struct models {
 
 /* table.c */
 int models_read(models_t *models, const config_t *config, inferd_error_t *error);
-/* The model of a name: its own, that of an adapter in its section, or BASE:ADAPTER of both. */
+/* The model of a name: its own, that of one of its adapters, or BASE:ADAPTER of both. */
 served_t *models_find(const models_t *models, const char *name, size_t length);
-/* Of BASE:ADAPTER, the model in memory: it may have adapters that came at run time. */
+/* Of BASE:ADAPTER, the model in memory: it may have an adapter of which nothing was heard yet. */
 served_t *models_find_loaded(const models_t *models, const char *name, size_t length);
 bool model_has_name(const served_t *model, const char *name); /* it is of no adapter */
+/* The names of its adapters: in memory those that it has, else those that it will be loaded with.
+ */
+const words_t *served_adapters(const served_t *model);
 void model_forget(served_t *model); /* neither in memory nor listed: frees it */
 
 /* child.c */

@@ -29,6 +29,18 @@ bool words_add(words_t *words, const char *text) {
   return true;
 }
 
+void words_remove(words_t *words, const char *text) {
+  int kept = 0;
+  for (int i = 0; i < words->count; i++) {
+    if (strcmp(words->list[i], text) == 0)
+      free(words->list[i]);
+    else
+      words->list[kept++] = words->list[i];
+  }
+  words->count = kept;
+  if (words->list != NULL) words->list[kept] = NULL;
+}
+
 void words_free(words_t *words) {
   for (int i = 0; i < words->count; i++) free(words->list[i]);
   free(words->list);
@@ -138,14 +150,36 @@ static const char *adapter_in(const served_t *model, const char *name, size_t le
   return base ? colon + 1 : NULL;
 }
 
+const words_t *served_adapters(const served_t *model) {
+  bool there = model->life != NULL &&
+               (model->life->state == LIFE_READY || model->life->state == LIFE_DRAINING);
+  return there ? &model->child.adapters : &model->wish.adapters;
+}
+
+static bool has_adapter(const served_t *model, const words_t *adapters, const char *name,
+                        size_t length) {
+  if (has_name(adapters, name, length)) return true;
+  const char *adapter = adapter_in(model, name, length);
+  return adapter != NULL && has_name(adapters, adapter, (size_t)(name + length - adapter));
+}
+
+/* An adapter that came at run time hides no model. */
 served_t *models_find(const models_t *models, const char *name, size_t length) {
   for (served_t *model = models->first; model != NULL; model = model->next) {
-    const words_t *adapters = &model->wish.adapters;
+    if (model->listed && has_name(&model->wish.names, name, length)) return model;
+  }
+  for (served_t *model = models->first; model != NULL; model = model->next) {
+    if (model->listed && has_adapter(model, served_adapters(model), name, length)) return model;
+  }
+  return NULL;
+}
+
+/* The same by what the configuration says. */
+static served_t *find_configured(const models_t *models, const char *name, size_t length) {
+  for (served_t *model = models->first; model != NULL; model = model->next) {
     if (!model->listed) continue;
-    if (has_name(&model->wish.names, name, length) || has_name(adapters, name, length))
-      return model;
-    const char *adapter = adapter_in(model, name, length);
-    if (adapter != NULL && has_name(adapters, adapter, (size_t)(name + length - adapter)))
+    if (has_name(&model->wish.names, name, length) ||
+        has_adapter(model, &model->wish.adapters, name, length))
       return model;
   }
   return NULL;
@@ -200,7 +234,7 @@ static int list_model(models_t *models, model_wish_t *wish, inferd_error_t *erro
   int code = 0;
   for (int i = 0; i < wish->names.count && code == 0; i++) {
     const char *name = wish->names.list[i];
-    served_t *other = models_find(models, name, strlen(name));
+    served_t *other = find_configured(models, name, strlen(name));
     if (other != NULL)
       code = error_set(error, ERR_CONFIGURATION, "model",
                        "two models are called %.200s: %.150s and %.150s", name, other->wish.what,
@@ -276,7 +310,8 @@ static int list_directory(models_t *models, const config_t *config, inferd_error
   for (int i = 0; i < directory->count; i++) {
     const found_t *found = &directory->list[i];
     inferd_error_t own;
-    if (found->cached && models_find(models, found->path, strlen(found->path)) != NULL) continue;
+    if (found->cached && find_configured(models, found->path, strlen(found->path)) != NULL)
+      continue;
     int code = found->sections != NULL ? list_sections(models, config, found->sections, &own)
                                        : list_word(models, config, found->path, false, &own);
     if (code == 0 || first != 0) continue;
@@ -320,6 +355,7 @@ void model_forget(served_t *model) {
   models->count--;
   if (model->life != NULL) life_remove(models->life, model->life);
   model_wish_free(&model->wish);
+  words_free(&model->child.adapters);
   free(model->shown);
   buffer_free(&model->survey.text);
   buffer_free(&model->survey.reason);

@@ -19,7 +19,7 @@ void notify_send(const char *format, ...) {
   if (path == NULL || (path[0] != '/' && path[0] != '@')) return;
   size_t length = strlen(path);
   if (length < 2 || length >= sizeof address.sun_path) return;
-  char text[512];
+  char text[NOTIFY_BYTES_MAX];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);

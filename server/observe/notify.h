@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+enum { NOTIFY_BYTES_MAX = 2048 }; /* of a message, with a NUL; what is longer is cut */
+
 /* Sends newline-separated assignments: "READY=1\nSTATUS=serving". Never blocks, never fails. */
 void notify_send(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

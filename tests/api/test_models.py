@@ -242,6 +242,15 @@ def test_adapters_choose_their_model(start, zoo, tmp_path):
     words = {name: answer["choices"][0]["text"] for name, answer in texts.items()}
     assert words["one"] == words["base:one"] == words["b:one"] != words["base"]
     assert texts["b:one"]["model"] == "one"
+
+    def listed():
+        found = {one["id"]: one["parent"] for one in server.get("/v1/models").json["data"]
+                 if one["parent"]}
+        assert {name if ":" in name else f"{name}:latest" for name in found} == {
+            tag["name"] for tag in server.get("/api/tags").json["models"]
+            if tag["details"]["parent_model"]}
+        return found
+
     headers = {"Authorization": f"Bearer {ADMIN}"}
     load = {"lora_name": "two", "lora_path": str(second)}
     assert server.post("/v1/load_lora_adapter", load, headers=headers).error["param"] == "model"
@@ -249,10 +258,49 @@ def test_adapters_choose_their_model(start, zoo, tmp_path):
     assert server.post("/v1/load_lora_adapter", load).status in (401, 403)
     answer = server.post("/v1/load_lora_adapter", load, headers=headers)
     assert answer.status == 200, answer
-    assert ask(server, "base:two", max_tokens=16).json["choices"][0]["text"] not in words.values()
+    changed = ask(server, "base:two", max_tokens=16).json["choices"][0]["text"]
+    assert changed not in words.values()
+    assert ask(server, "two", max_tokens=16).json["choices"][0]["text"] == changed
+    assert listed() == {"one": "base", "two": "base"}
     gone = server.post("/v1/unload_lora_adapter", {"model": "base", "lora_name": "two"},
                        headers=headers)
     assert gone.status == 200 and ask(server, "base:two").status == 404
+    assert ask(server, "two").status == 404 and listed() == {"one": "base"}
+    # one that is called as a model is, and one of many characters that are escaped in JSON
+    for name in ("ant", "\u0001" * 255):
+        answer = server.post("/v1/load_lora_adapter", {**load, "lora_name": name}, headers=headers)
+        assert answer.status == 200, answer
+        shown = "base:ant" if name == "ant" else name
+        assert listed() == {"one": "base", shown: "base"}
+        answer = server.post("/v1/unload_lora_adapter", {"model": "base", "lora_name": name},
+                             headers=headers)
+        assert answer.status == 200 and listed() == {"one": "base"}
+    assert server.post("/v1/unload_lora_adapter", {"model": "base", "lora_name": "one"},
+                       headers=headers).status == 200
+    assert listed() == {} and ask(server, "one").status == 404
+    assert admin(server, "/v1/models/unload", "base").status == 200
+    wait_until(lambda: state(server, "base") == "unloaded", "the end", context=server.log)
+    assert listed() == {"one": "base"}, "it is loaded with those of its section"
+    assert ask(server, "one", max_tokens=16).json["choices"][0]["text"] == words["one"]
+
+
+def test_an_adapter_of_run_time_hides_no_model(start, tmp_path):
+    """Nor one that comes later by a section."""
+    model = dummy_model(tmp_path / "m", **SMALL)
+    path = write_adapter(tmp_path / "a", model, 1, module="q_proj")
+    section = f"model = {model}\nload-format = dummy\n"
+    base = f"[model base]\n{section}enable-lora = true\nallow-runtime-lora = true\n"
+    file = tmp_path / "server.conf"
+    file.write_text(base)
+    server = start(None, "--config", file, "--admin-key", ADMIN)
+    load = {"lora_name": "late", "lora_path": str(path), "model": "base"}
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    assert server.post("/v1/load_lora_adapter", load, headers=headers).status == 200
+    assert card(server, "late")["parent"] == "base"
+    file.write_text(f"{base}[model late]\n{section}")
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: card(server, "late")["parent"] is None, "the section", context=server.log)
+    assert ask(server, "late").status == 200 and "late" in children(server)
 
 
 def test_the_sdk_works(server):
