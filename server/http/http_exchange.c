@@ -6,6 +6,7 @@
  * exchange_completed frees an exchange. Next: the handler, then http_answer.c.
  */
 #include "server/http/http_exchange.h"
+#include "server/http/http_head.h"
 #include "server/http/http_read.h"
 
 #include "engine/base/check.h"
@@ -490,6 +491,7 @@ static void exchange_free(http_exchange_t *exchange) {
   api_key_release(exchange->public.key);
   pieces_free(exchange);
   loan_end(exchange);
+  head_free(exchange);
   free(exchange->tail);
   free(exchange->path);
   free(exchange);

@@ -75,7 +75,9 @@ struct http_exchange {
   int header_count;
   char *out; /* stream, pieces: bytes out_start..out_end wait for the socket */
   size_t out_start, out_end, out_capacity;
-  charge_t out_charge;         /* of out_capacity */
+  charge_t out_charge; /* of out_capacity */
+  char *head;          /* of a stream, kept until its first chunk is sent; NULL = not */
+  size_t head_length;
   bool spare;                  /* counts in http->spare_answers, and its output in no charge */
   pieces_t pieces;             /* print NULL: none, or all was printed */
   bool waits_for_turn;         /* in the list http->next_turn, and suspended */

@@ -9,6 +9,7 @@
  *   http_check.c       the order of checks that a request passes before its body is read
  *   http_exchange.c    request -> handler, and the end of both (http_exchange.h)
  *   http_answer.c      handler -> reply or stream
+ *   http_head.c        heads of streams, which go out with the first chunk
  *   http_direct.c      streams whose chunks go past libmicrohttpd
  *   http_loan.c        and to a socket that the parent of this process has lent
  *   http_pieces.c      replies that are printed while they are sent

@@ -6,6 +6,7 @@
  */
 #include "server/http/http_read.h"
 #include "server/http/http_exchange.h"
+#include "server/http/http_head.h"
 #include "server/http/sockets/gate.h"
 
 #include <errno.h>
@@ -225,7 +226,7 @@ static ssize_t connection_read(void *context, int fd, char *bytes, size_t length
 }
 
 void read_run(http_t *http, struct MHD_Daemon *mhd) {
-  gate_open(connection_read, http);
+  gate_open(connection_read, head_send, http);
   (void)MHD_run(mhd);
   gate_close();
 }
@@ -257,7 +258,7 @@ int read_check(inferd_error_t *error) {
     if (mhd != NULL) MHD_stop_daemon(mhd);
     return error_set(error, ERR_IO, NULL, "cannot try libmicrohttpd: %s", strerror(errno));
   }
-  gate_open(probe_read, &seen);
+  gate_open(probe_read, NULL, &seen);
   (void)!send(pair[1], "x", 1, MSG_NOSIGNAL);
   (void)MHD_add_connection(mhd, pair[0], (const struct sockaddr *)&nowhere, sizeof nowhere);
   for (int i = 0; i < 4 && !seen; i++) (void)MHD_run(mhd);

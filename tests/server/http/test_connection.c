@@ -377,6 +377,31 @@ Test(connection, unix_socket) {
   EXPECT_EQ(access(path, F_OK), -1);
 }
 
+/* The parent of several models reads such streams, and each piece would wake it. */
+Test(connection, a_head_comes_with_its_first_chunk_to_a_unix_socket) {
+  char path[64], flag[80];
+  snprintf(path, sizeof path, "/tmp/inferd-head-%d.sock", (int)getpid());
+  snprintf(flag, sizeof flag, "--uds=%s", path);
+  harness_start((const char *[]){flag, NULL});
+  int fd = client_connect_unix(path);
+  ASSERT_GE(fd, 0);
+  for (int i = 0; i < 200; i++) {
+    char first[4096] = "";
+    char *text = client_post_text("/v1/completions", "",
+                                  "{\"mode\":\"stream\",\"now\":1,\"n\":1,\"size\":100}");
+    client_send(fd, text);
+    ssize_t got = recv(fd, first, sizeof first - 1, 0);
+    ASSERT_GT(got, 0);
+    cr_assert(strncmp(first, "HTTP/1.1 200 ", 13) == 0, "%s", first);
+    cr_assert(strstr(first, "\r\n\r\n") != NULL && strstr(first, "data: 1 ") != NULL,
+              "stream %d begins with this alone:\n%s", i, first);
+    if (strstr(first, "\r\n0\r\n\r\n") == NULL) free(client_read(fd, "0\r\n\r\n", 3000));
+    free(text);
+  }
+  close(fd);
+  harness_stop();
+}
+
 /* A live server's socket is not stolen, a dead one's is taken over, another file is left alone. */
 Test(connection, unix_socket_paths_in_the_way) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
