@@ -105,7 +105,7 @@ def journal(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def limited(make, journal):
-    server = make(*LIMITS.arguments(), "--journal", journal)
+    server = make(*LIMITS.arguments(), "--journal", journal, "--max-queue-time", "1h")
     yield server
     assert server.stop() == 0, server.log()
 
