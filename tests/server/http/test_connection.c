@@ -53,8 +53,7 @@ static bool all_closed(void) {
 
 /* ---- clients that vanish ---- */
 
-/* The promise is 50 ms; the bound here leaves room for a machine that is full of other tests, and
- * is below the timeouts by which a connection would end in any case. */
+/* The promise is 50 ms; the bound here leaves room for a machine that is busy with other tests. */
 static void expect_noticed(int fd, bool reset) {
   uint64_t start = now_ns();
   if (reset) {
@@ -64,7 +63,7 @@ static void expect_noticed(int fd, bool reset) {
   }
   cr_assert(wait_for(&seen.gone, 1, 3000), "nobody noticed");
   double ms = (double)(atomic_load(&seen.gone_ns) - start) / 1e6;
-  EXPECT_LT_FOR(ms, 8000, "took %.1f ms", ms);
+  EXPECT_LT_FOR(ms, 1000, "took %.1f ms", ms);
   EXPECT_STR_EQ(atomic_load(&seen.cause), "client_gone");
   cr_expect(wait_for(&seen.live, 0, 1000));
   cr_expect(all_closed());
@@ -156,7 +155,7 @@ Test(connection, slow_headers_end_at_the_deadline) {
   uint64_t start = now_ns();
   client_send(fd, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: ");
   char *answer = NULL;
-  for (int i = 0; i < 300; i++) { /* a byte now and then keeps an idle timer alive for ever */
+  for (int i = 0; i < 40; i++) { /* a byte now and then keeps an idle timer alive for ever */
     client_send(fd, "a");
     free(answer);
     answer = client_read(fd, "request_timeout", 100);
@@ -164,7 +163,7 @@ Test(connection, slow_headers_end_at_the_deadline) {
   }
   EXPECT_EQ(status_of(answer), 408);
   cr_expect(client_closed(fd, 1000));
-  EXPECT_LT(now_ns() - start, 25000000000u); /* an idle timer would go on for the 300 bytes */
+  EXPECT_LT(now_ns() - start, 3000000000u);
   free(answer);
   close(fd);
   harness_stop();
