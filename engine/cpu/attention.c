@@ -149,6 +149,70 @@ static void add_distances(const attention_t *attention, int32_t head, int32_t di
     scores[j] -= attention->slopes->values[head] * fabsf((float)(distance + j));
 }
 
+/* by_entry[rows][16 s + lane] = rows . vectors of some segments of a head of a table. */
+static void score_entries(const attending_t *job, const vector_t *table, int32_t head,
+                          const float *rows, int64_t stride, int32_t num_rows, key_range_t segments,
+                          attention_scratch_t *scratch) {
+  const attention_t *attention = job->attention;
+  strip_t *entries = &scratch->entries;
+  const int64_t segment = (int64_t)attention->head_dim * SEGMENT_KEYS;
+  const float *values =
+      table->values + (int64_t)head * attention->num_entries * attention->head_dim;
+  const int32_t count = segments.last - segments.first;
+  CHECK_LE(ROUND_UP(count, SEGMENT_GROUP), STRIP_KEYS / SEGMENT_KEYS);
+  for (int32_t s = 0; s < ROUND_UP(count, SEGMENT_GROUP); s++)
+    entries->k[s] = values + (segments.first + MIN(s, count - 1)) * segment;
+  entries->segment_keys = entries->k_stride = SEGMENT_KEYS;
+  entries->head_dim = attention->head_dim;
+  job->device->kernels->scores[DTYPE_F32](scratch->by_entry, rows, stride, num_rows, entries, 0,
+                                          count);
+}
+
+/* The entry of a key that stands `distance` behind the query. */
+static int32_t entry_at(const attention_t *attention, int32_t distance) {
+  const int32_t reach = attention->reach;
+  return attention->entries[reach + MIN(MAX(distance, -reach), reach)];
+}
+
+/* Adds to the scores of a tile and keys [first, last) of a strip what the tables of disentangled
+ * attention give (He et al. 2021, DeBERTa). A block of keys and the tile are at few distances, so
+ * that few entries are multiplied. The keys of a request are rows of the step. */
+static void add_entries(const attending_t *job, const item_t *item, int32_t head, int32_t base,
+                        int32_t first, int32_t last, attention_scratch_t *scratch) {
+  const attention_t *attention = job->attention;
+  const batch_t *batch = job->device->batch;
+  const int32_t begin = batch->query_start_loc[item->request], count = item->count;
+  const int32_t *positions = batch->positions + item->token;
+  const float *keys = job->qkv + (int64_t)(attention->num_heads + head) * attention->head_dim;
+  CHECK_EQ(batch->positions[begin], 0);
+  CHECK_LE(count, DISTANCE_KEYS);
+  for (int32_t from = first; from < last; from += DISTANCE_KEYS) {
+    const int32_t end = MIN(from + DISTANCE_KEYS, last);
+    const key_range_t segments = {
+        .first = entry_at(attention, base + end - 1 - positions[0]) / SEGMENT_KEYS,
+        .last = entry_at(attention, base + from - positions[count - 1]) / SEGMENT_KEYS + 1};
+    for (int by_key = 0; by_key < 2; by_key++) {
+      const vector_t *table = by_key ? attention->query_table : attention->key_table;
+      if (table == NULL) continue;
+      if (by_key)
+        score_entries(job, table, head, keys + (begin + base + from) * job->width, job->width,
+                      end - from, segments, scratch);
+      else
+        score_entries(job, table, head, scratch->q, job->kind->head_stride, count, segments,
+                      scratch);
+      const float factor = by_key ? attention->scale : 1.0f; /* q has it already */
+      for (int32_t i = 0; i < count; i++) {
+        float *scores = scratch->scores + (int64_t)i * SCORE_STRIDE;
+        for (int32_t j = from; j < end; j++) {
+          const int32_t entry = entry_at(attention, base + j - positions[i]);
+          const float *row = scratch->by_entry + (by_key ? j - from : i) * SCORE_STRIDE;
+          scores[j] += factor * row[entry - segments.first * SEGMENT_KEYS];
+        }
+      }
+    }
+  }
+}
+
 static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_head, int32_t base,
                          attention_scratch_t *scratch) {
   const device_t *device = job->device;
@@ -161,6 +225,7 @@ static void attend_strip(const attending_t *job, const item_t *item, int32_t kv_
   load_strip(job, item, kv_head, base, from, to, scratch, &scratch->strip);
   device->kernels->scores[job->dtype](scratch->scores, scratch->q, job->kind->head_stride,
                                       count * job->group, &scratch->strip, from, to);
+  if (attention->num_entries > 0) add_entries(job, item, kv_head, base, low, high_end, scratch);
   for (int32_t i = 0; i < count; i++) {
     int32_t first, last;
     visible_keys(job, item, i, base, STRIP_KEYS, &first, &last);
@@ -459,6 +524,7 @@ static void run(attending_t *job) {
 static void check(const device_t *device, const attention_t *attention) {
   kv_check(device, attention);
   CHECK_EQ(attention->num_heads % attention->num_kv_heads, 0);
+  CHECK(attention->num_entries == 0 || attention->num_heads == attention->num_kv_heads);
   CHECK_LE(attention->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
 }
@@ -484,7 +550,8 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
   check(device, attention);
   CHECK(!device->kv.latent);
   dtype_t dtype = device->kv.int8 ? device->kernels->kv8_type : device->kv.dtype;
-  const bool by_distance = attention->slopes != NULL || attention->distances != NULL;
+  const bool by_distance =
+      attention->slopes != NULL || attention->distances != NULL || attention->num_entries > 0;
   bool at_once = dtype == DTYPE_BF16 && device->kernels->attend != NULL && !by_distance;
   attending_t job = {.device = device,
                      .attention = attention,

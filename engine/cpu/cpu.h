@@ -17,6 +17,8 @@ enum {
   ROW_BLOCK = 256,       /* rows of a linear layer that are staged at a time */
   PARTIAL_ROWS = 16384,  /* rows of split results kept between the two passes of attention */
   AHEAD_CLASSES = 3,     /* of numbers of rows: 1, 2 and more */
+  DISTANCE_KEYS = 64,    /* keys that get what tables of distances add at a time; not fewer than
+                          * the rows of a tile */
   ROPE_TABLES = 2,       /* distinct rotary settings whose cos and sin are kept for a step */
   INLINE_ELEMENTS = 8192 /* smaller row operations stay on the calling thread */
 };
@@ -46,7 +48,9 @@ typedef struct attention_scratch {
   float *scores;                            /* [rows, SCORE_STRIDE], or the space of `attend` */
   float *max, *sum, *total_max, *total_sum; /* [rows] */
   struct key_range *seen;                   /* [rows], for `attend` */
+  float *by_entry;                          /* [DISTANCE_KEYS, SCORE_STRIDE] */
   int worker;
+  strip_t entries;     /* of a table of distances, as keys */
   strip_t strip, next; /* `next` of a decode by `attend`: only its keys are read */
 } attention_scratch_t;
 

@@ -109,8 +109,10 @@ static int prepare_attention(device_t *device, inferd_error_t *error) {
     scratch->scores = take(device, "attention", scores, 1, 1, error);
     scratch->max = take(device, "attention", rows, 4, sizeof(float), error);
     scratch->seen = take(device, "attention", rows, sizeof *scratch->seen, 1, error);
+    scratch->by_entry =
+        take(device, "attention", DISTANCE_KEYS, SCORE_STRIDE, sizeof(float), error);
     if (scratch->q == NULL || scratch->scores == NULL || scratch->max == NULL ||
-        scratch->seen == NULL)
+        scratch->seen == NULL || scratch->by_entry == NULL)
       return ERR_NO_MEMORY;
     scratch->acc = scratch->q + rows * dims;
     scratch->total = scratch->acc + rows * dims;

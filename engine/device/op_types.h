@@ -63,6 +63,13 @@ typedef struct attention {
    * head a number by clamp(j - p, -reach, reach), from -reach on; NULL = none. */
   const vector_t *slopes, *distances; /* [Hq]; [Hq, 2 reach + 1] */
   int32_t reach;
+  /* Disentangled attention (DeBERTa) adds what entry e = entries[clamp(j - p, -reach, reach) +
+   * reach] of two tables gives, times `scale`: q . a vector of key_table, and k . one of
+   * query_table. Entries fall with the distance, by 1.5 on average at most; a head has as many K
+   * as Q; with `bidirectional`. */
+  const vector_t *key_table, *query_table; /* [Hq, E / 16, D, 16] entries side by side; or NULL */
+  const int32_t *entries;                  /* [2 reach + 1], host memory that lives as the model */
+  int32_t num_entries;                     /* E, a multiple of 16; 0 = no such attention */
 } attention_t;
 
 typedef enum activation {

@@ -59,6 +59,30 @@ static void make_sequences(world_t *w, uint64_t block_order) {
   ASSERT_EQ_FOR(ops_cpu.kv_cache(w->device, &desc, &error), 0, "%s", error.message);
 }
 
+/* Distances have entries of their own up to half of the span, then two share one. */
+static int32_t entry_of(int32_t away, int32_t span) {
+  const int32_t far = abs(away), half = span / 2;
+  const int32_t bucket = far <= half ? far : half + (far - half) / 2;
+  const int32_t entry = (away < 0 ? -bucket : bucket) + span;
+  return entry < 0 ? 0 : entry > 2 * span - 1 ? 2 * span - 1 : entry;
+}
+
+static void make_tables(world_t *w, random_state_t *random, int parts) {
+  enum { REACH = 500 };
+  const int32_t entries = (2 * w->span + 15) / 16 * 16;
+  const int64_t count = (int64_t)w->s.heads * entries * w->s.dim;
+  w->entries = malloc((2 * REACH + 1) * sizeof *w->entries);
+  for (int32_t i = 0; i <= 2 * REACH; i++) w->entries[i] = entry_of(REACH - i, w->span);
+  const vector_t **to[2] = {&w->attention.key_table, &w->attention.query_table};
+  for (int i = 0; i < 2; i++) {
+    w->tables[i] = random_floats(random, count, 1);
+    if (parts & 1 << i) *to[i] = vector_make(w->device, w->tables[i], count);
+  }
+  w->attention.entries = w->entries;
+  w->attention.num_entries = entries;
+  w->attention.reach = REACH;
+}
+
 static void open_world(world_t *w, const setting_t *setting, const char *isa, int threads,
                        uint64_t block_order) {
   w->s = *setting;
@@ -106,6 +130,15 @@ static void open_world(world_t *w, const setting_t *setting, const char *isa, in
   make_sequences(w, block_order);
 }
 
+void world_open_distances(world_t *w, const setting_t *setting, const char *isa, int threads,
+                          uint64_t block_order, int32_t span, int parts) {
+  random_state_t random = random_start(38);
+  memset(w, 0, sizeof *w);
+  open_world(w, setting, isa, threads, block_order);
+  w->span = span;
+  make_tables(w, &random, parts);
+}
+
 void world_open(world_t *w, const setting_t *setting, const char *isa, int threads,
                 uint64_t block_order) {
   memset(w, 0, sizeof *w);
@@ -138,6 +171,7 @@ void world_close(world_t *w) {
   for (int i = 0; i < SEQUENCES_MAX; i++)
     free(w->seq[i].blocks), free(w->seq[i].qkv), free(w->seq[i].out);
   free(w->inv_freq), free(w->sinks), free(w->q_norm), free(w->k_norm);
+  free(w->tables[0]), free(w->tables[1]), free(w->entries);
   ops_cpu.close(w->device);
 }
 
@@ -234,6 +268,22 @@ static void as_stored(const setting_t *s, double *head) {
                             : 0;
 }
 
+/* What the tables add to the product of a query and a key. */
+static double by_distance(const world_t *w, int32_t head, const double *query, const double *key,
+                          int32_t away) {
+  const double *sides[2] = {query, key};
+  const vector_t *has[2] = {w->attention.key_table, w->attention.query_table};
+  double sum = 0;
+  if (w->span == 0) return 0;
+  const int64_t entries = w->attention.num_entries, e = entry_of(away, w->span);
+  for (int n = 0; n < 2; n++) {
+    const float *table = w->tables[n] + (head * entries + e / 16 * 16) * w->s.dim;
+    for (int32_t i = 0; has[n] != NULL && i < w->s.dim; i++)
+      sum += sides[n][i] * (double)table[i * 16 + e % 16];
+  }
+  return sum;
+}
+
 void world_reference(const world_t *w, int32_t sequence, int32_t position, double *out) {
   const setting_t *s = &w->s;
   const sequence_rows_t *q = &w->seq[sequence];
@@ -255,8 +305,8 @@ void world_reference(const world_t *w, int32_t sequence, int32_t position, doubl
     for (int32_t j = low; j <= high; j++) {
       const float *row = q->qkv + j * w->width + (s->heads + kv) * s->dim;
       prepare_head(w, row, s->qk_norm ? w->k_norm : NULL, j, key);
+      double dot = by_distance(w, h, query, key, position - j);
       as_stored(s, key);
-      double dot = 0;
       for (int32_t i = 0; i < s->dim; i++) dot += query[i] * key[i];
       dot *= (double)w->attention.scale;
       if (s->softcap != 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);

@@ -40,6 +40,9 @@ typedef struct world {
   float *inv_freq, *sinks, *q_norm, *k_norm;
   int64_t width;
   bool by_heads;
+  int32_t span;     /* tables of distances have 2 span entries; 0 = none */
+  float *tables[2]; /* [Hq, E / 16, D, 16] of keys, of queries */
+  int32_t *entries;
   int32_t picture; /* tokens of a picture, of which a sequence has many; 0 = none */
   int32_t groups, blocks_stride;
   sequence_rows_t seq[SEQUENCES_MAX];
@@ -56,6 +59,11 @@ void world_open_by_heads(world_t *w, const setting_t *setting, const char *isa, 
 /* The same with pictures of so many tokens, whose tokens see all of theirs. */
 void world_open_pictures(world_t *w, const setting_t *setting, const char *isa, int threads,
                          uint64_t block_order, int32_t picture);
+/* The same with keys and queries of distances (disentangled attention), of which `parts` has 1
+ * and 2.
+ */
+void world_open_distances(world_t *w, const setting_t *setting, const char *isa, int threads,
+                          uint64_t block_order, int32_t span, int parts);
 /* The end of the picture that a position is in, or 0. */
 int32_t world_seen_until(const world_t *w, int sequence, int32_t position);
 void world_close(world_t *w);

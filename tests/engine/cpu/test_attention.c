@@ -126,6 +126,42 @@ static void expect_same(const world_t *a, const world_t *b, const char *tier, in
   }
 }
 
+/* Tiles, blocks of keys, strips and splits of them end within these. */
+static const setting_t distant[] = {
+    {1, 1, 16, 16, 0, 0, 0, false, false, DTYPE_F32, {1, 48, 49, 17}, true, false},
+    {12, 12, 64, 16, 0, 0, 0, false, false, DTYPE_BF16, {300, 5, 65, 64}, true, false},
+    {3, 3, 20, 4, 0, 0, 0, false, false, DTYPE_F32, {257, 9, 256, 0}, true, false},
+    {2, 2, 32, 16, 0, 0, 0, false, false, DTYPE_F16, {690, 0, 0, 0}, true, false},
+};
+enum { NUM_DISTANT = sizeof distant / sizeof *distant };
+static const int32_t spans[NUM_DISTANT] = {3, 128, 20, 256};
+
+Test(attention, keys_and_queries_of_distances_agree_with_double_precision) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (int i = 0; i < NUM_DISTANT; i++) {
+    for (int parts = 1; parts <= 3; parts++) {
+      double *expected[SEQUENCES_MAX];
+      for (int t = 0; t < count; t++) {
+        world_t w, alone;
+        world_open_distances(&w, &distant[i], tiers[t], 2, 0, spans[i], parts);
+        world_prefill(&w, 700);
+        if (t == 0) make_reference(&w, expected);
+        expect_near(&w, expected, tiers[t], i);
+        world_open_distances(&alone, &distant[i], tiers[t], 3, 1, spans[i], parts);
+        for (int q = 0; q < SEQUENCES_MAX; q++) {
+          piece_t piece = {q, 0, alone.seq[q].length, false};
+          if (piece.count > 0) world_run(&alone, &piece, 1);
+        }
+        expect_same(&w, &alone, tiers[t], i, "another way of running");
+        world_close(&alone);
+        world_close(&w);
+      }
+      for (int q = 0; q < SEQUENCES_MAX; q++) free(expected[q]);
+    }
+  }
+}
+
 /* Every sequence alone, in chunks of random length, on other blocks and other threads. */
 static void run_alone(world_t *w, random_state_t *random, int32_t chunk_max) {
   for (int q = 0; q < SEQUENCES_MAX; q++) {
