@@ -73,6 +73,11 @@ typedef struct encoder {
   bool plain_norms;    /* LayerNorms without a bias */
   bool first_unnormed; /* layer 0 has no norm before attention */
   int32_t token_types; /* rows of the table of token types, 0 = none */
+  int32_t table_size;  /* columns of the tables, which are projected then; 0 = hidden_size */
+  bool one_layer;      /* all layers are the first one (ALBERT) */
+  /* Disentangled attention (DeBERTa): vectors of distances, 2 span of them; 0 = none. */
+  int32_t distance_span, distance_longest; /* logarithms from span / 2 on to the longest; 0: none */
+  bool distance_keys, distance_queries, distance_norm; /* which of them scores have; normed */
   /* The classifier, of decoders too: [pooler, activation, norm,] labels. */
   int32_t post_width; /* of the widest layer behind the pooling */
   int32_t num_labels; /* 0 = the model does not classify */

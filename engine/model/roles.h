@@ -13,10 +13,13 @@ typedef enum tensor_role {
   ROLE_HEAD,          /* [V, E] */
   ROLE_TYPES,         /* [types of tokens, h] */
   ROLE_DISTANCES,     /* [buckets, Hq] what scores have for distances */
+  ROLE_DISTANCE_ROWS, /* [2 span, h] vectors of distances, of which K and Q are made */
+  ROLE_DISTANCE_NORM, /* [h] of these */
   ROLE_LAYER_EMBED,   /* [V, layers x P]: embeddings of every layer; P is per_layer_size */
   ROLE_LAYER_PROJECT, /* [layers x P, h] */
   ROLE_LAYER_NORM,    /* [P] */
-  ROLE_EMBED_NORM,    /* [h] */
+  ROLE_EMBED_NORM,    /* [h], or [E] before the projection that follows: */
+  ROLE_EMBED_PROJECT, /* [h, E] */
   ROLE_POOLER,        /* [h, h], before the classifier */
   ROLE_POOLER_NORM,   /* [h] */
   ROLE_CLASSIFIER,    /* [labels, h] */

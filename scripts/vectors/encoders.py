@@ -60,8 +60,15 @@ KINDS = {
     "electra": ("Electra", BERT),
     "eurobert": ("EuroBert", ROBERTA),
     "mpnet": ("MPNet", BERT),
+    "albert": ("Albert", BERT),
+    "deberta": ("DebertaV2", BERT),
+    "t5": ("T5Encoder", ("xlmr", "<pad>", "<s>", "</s>")),
+    "mt5": ("MT5Encoder", ("xlmr", "<pad>", "<s>", "</s>")),
+    "jina3": ("JinaEmbeddingsV3", ("xlmr", "<pad>", "<s>", "</s>")),
     "camembert": ("Camembert", ("xlmr", "<pad>", "<s>", "</s>")),
 }
+# As the tokenizers of their published files, such as BertTokenizer, these give types of tokens.
+TYPED = ("bert", "nomic", "electra", "albert", "deberta")
 # Decoders, which classify by their last token.
 QWEN = ("smollm", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 DECODERS = {
@@ -84,6 +91,10 @@ def spec(kind, hidden, heads, mlp, layers, dtype="float32", pooling="mean", norm
                 pooling=pooling, normalises=normalises, dense=list(dense), labels=labels,
                 judges=judges, tags=tags, config=config)
 
+
+# As DeBERTa V3 has it, but for the number of buckets.
+DEBERTA_V3 = dict(relative_attention=True, position_buckets=24, norm_rel_ebd="layer_norm",
+                  share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False)
 
 CASES = {
     "bert-mean": spec("bert", 48, 3, 80, 2),
@@ -136,6 +147,21 @@ CASES = {
     "qwen3-tags": spec("qwen3", 48, 4, 64, 2, labels=5, tags=True, num_key_value_heads=2,
                        head_dim=16),
     "gpt2-tags": spec("gpt2", 32, 2, 64, 2, labels=4, tags=True),
+    "electra-small-cls": spec("electra", 48, 3, 64, 2, pooling="cls", embedding_size=20),
+    "albert-mean": spec("albert", 48, 3, 80, 3, embedding_size=24),
+    "albert-rank": spec("albert", 32, 2, 64, 2, labels=1, embedding_size=24),
+    "jina3-mean": spec("jina3", 48, 3, 80, 2),
+    "jina3-labels": spec("jina3", 32, 2, 64, 2, labels=3),
+    "t5-mean": spec("t5", 32, 3, 64, 2, dense=[(48, "Identity")], d_kv=16),
+    "t5-gated-bf16": spec("t5", 32, 2, 64, 2, "bfloat16", d_kv=16,
+                          feed_forward_proj="gated-gelu"),
+    "deberta-mean": spec("deberta", 48, 3, 80, 2, **DEBERTA_V3),
+    "deberta-rank": spec("deberta", 32, 2, 64, 2, labels=1, **DEBERTA_V3),
+    "deberta-labels": spec("deberta", 32, 2, 64, 2, labels=3, relative_attention=True,
+                           max_relative_positions=20, pos_att_type=["c2p"], share_att_key=True,
+                           type_vocab_size=2),
+    "deberta-tags": spec("deberta", 32, 2, 64, 2, labels=5, tags=True, **DEBERTA_V3),
+    "mt5-mean": spec("mt5", 32, 2, 64, 2, d_kv=24),
 }
 TAG_NAMES = ["O", "B-PER", "I-PER", "I-LOC", "MISC"]
 STRATEGIES = ["none", "simple", "first", "average", "max"]
@@ -187,7 +213,7 @@ def write_tokenizer(directory, kind, context):
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad,
               **({"unk_token": unknown} if unknown else {}),
               "model_max_length": context, "cls_token": cls, "sep_token": sep}
-    if kind in ("bert", "nomic", "electra"):  # as BertTokenizer, the class in their published files
+    if kind in TYPED:
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     return max(ids.values()) + 1, ids[pad], ids[cls], ids[sep]
@@ -207,6 +233,8 @@ def make_config(case, sizes):
     else:
         keys = dict(hidden_size=case["hidden"], num_attention_heads=case["heads"],
                     intermediate_size=case["mlp"], num_hidden_layers=case["layers"])
+    if case["kind"] in ("t5", "mt5"):
+        keys["d_ff"] = keys.pop("intermediate_size")
     if case["kind"] == "electra":
         keys.update(embedding_size=case["hidden"])
     if case["kind"] == "eurobert":
@@ -225,7 +253,8 @@ def make_config(case, sizes):
     keys = {**keys, "max_position_embeddings": behind + context_of(case), "vocab_size": vocab,
             "pad_token_id": pad,
             "bos_token_id": cls, "eos_token_id": sep, **case["config"]}
-    return getattr(transformers, KINDS[case["kind"]][0] + "Config")(**keys)
+    name = KINDS[case["kind"]][0].removesuffix("Encoder")
+    return getattr(transformers, name + "Config")(**keys)
 
 
 def randomise(model, seed, dtype):

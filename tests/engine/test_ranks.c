@@ -223,6 +223,8 @@ static void expect_refusal(engine_options_t options, const char *what) {
 Test(ranks, what_runs_on_one_rank_only_is_refused_by_name, .timeout = 60) {
   expect_refusal(crew_options("gemma4-e", false), "layers of two kinds");
   expect_refusal(crew_options("olmo2", false), "norms over all heads together");
+  expect_refusal(crew_options("../encoders/mpnet-mean", false), "scores by distance");
+  expect_refusal(crew_options("../encoders/deberta-mean", false), "scores by distance");
   expect_refusal(crew_options("gguf-llama-iq", true), "several quantised formats");
   engine_options_t o = crew_options("llama-f16", false);
   o.swap_space_bytes = 1 << 20;

@@ -43,6 +43,20 @@ def draw_case(rng, kind):
     if kind == "eurobert":
         more = {"attention_bias": rng.random() < 0.5,
                 "classifier_pooling": rng.choice(["bos", "mean"])}
+    if kind in ("t5", "mt5"):
+        labels = 0
+        more = {"d_kv": rng.choice([16, 20, 32]),
+                "feed_forward_proj": rng.choice(["relu", "gated-gelu", "gated-silu"])}
+    if kind in ("albert", "electra"):
+        more = {"embedding_size": rng.choice([16, 24, width])}
+    if kind == "deberta":
+        more = {"relative_attention": rng.random() < 0.9, "share_att_key": True,
+                "pos_att_type": rng.choice([["p2c", "c2p"], ["c2p"], ["p2c"]]),
+                "position_buckets": rng.choice([-1, 6, 24, 64]),
+                "max_relative_positions": rng.choice([-1, 70]),
+                "norm_rel_ebd": rng.choice(["none", "layer_norm"]),
+                "position_biased_input": rng.random() < 0.5,
+                "type_vocab_size": rng.choice([0, 2])}
     if kind == "modernbert":
         more = {"local_attention": rng.choice([2, 9, 16, 64])}
         biases = ("norm_bias", "attention_bias", "mlp_bias")

@@ -135,6 +135,12 @@ static int check_model(const model_t *model, inferd_error_t *error) {
                      "enable_lora is true, but %s has latent attention, which takes no adapters",
                      bp->architecture);
   }
+  if (bp->encoder.one_layer || bp->encoder.table_size > 0 || bp->encoder.distance_span > 0)
+    return error_set(error, ERR_CONFIGURATION, "enable_lora",
+                     "enable_lora is true, but %s has %s, which take no adapters", bp->architecture,
+                     bp->encoder.distance_span > 0 ? "keys of distances"
+                     : bp->encoder.one_layer       ? "layers that share their weights"
+                                                   : "embeddings that are projected");
   if (bp->full_k_is_v) {
     return error_set(
         error, ERR_CONFIGURATION, "enable_lora",

@@ -49,7 +49,8 @@ enum {
   FOR_LOCAL_THETA,
   FOR_NESTED,
   FOR_BIDIRECTIONAL,
-  FOR_CLIP
+  FOR_CLIP,
+  FOR_T5
 };
 
 /* Keys that change the computation and are not supported. A neutral value is harmless: null, false,
@@ -59,7 +60,7 @@ static const struct {
   double neutral;
   int families; /* that know the key */
 } refused_keys[] = {
-    {"is_encoder_decoder", 0, FOR_NONE},
+    {"is_encoder_decoder", 0, FOR_T5},
     {"use_bidirectional_attention", 0, FOR_BIDIRECTIONAL},
     {"add_cross_attention", 0, FOR_NONE},
     {"scale_attn_by_inverse_layer_idx", 0, FOR_NONE},
@@ -110,6 +111,7 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_CLIP: return family->clip_key;
+  case FOR_T5: return family->t5_keys; /* the encoder's file is often that of both */
   case FOR_BIDIRECTIONAL: /* Gemma 3 and 4 */ return family->local_theta > 0;
   default: return false;
   }
@@ -177,7 +179,7 @@ static const family_t *find_family(config_reader_t *reader, bool *headless, labe
 }
 
 static void read_heads(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  const char *const *keys = family->window_rule == WINDOW_TYPES
+  const char *const *keys = family->window_rule == WINDOW_TYPES || family->t5_keys
                                 ? KEYS("num_heads", "num_attention_heads")
                                 : KEYS("num_attention_heads", "n_head", "n_heads");
   int64_t heads = config_int(reader, keys, family->num_heads, 1, HEADS_MAX);
@@ -191,7 +193,8 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
     int64_t absent = family->num_kv_heads != 0 ? family->num_kv_heads : heads;
     kv_heads = config_int_or_null(reader, KEYS("num_key_value_heads", "num_kv_heads"), absent,
                                   heads, 1, HEADS_MAX);
-    head_dim = config_int_or_null(reader, KEYS("head_dim"), family->head_dim, 0, 1, HEAD_DIM_MAX);
+    head_dim = config_int_or_null(reader, family->t5_keys ? KEYS("d_kv") : KEYS("head_dim"),
+                                  family->head_dim, 0, 1, HEAD_DIM_MAX);
   }
   /* The first Falcons have one head of K and V, whatever the number of heads says. */
   bool counted =
@@ -249,7 +252,8 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
   bp->intermediate_size = (int32_t)config_int_or_null(
-      reader, KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim"),
+      reader,
+      KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim", "d_ff"),
       mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
   read_mtp(reader, family, bp);
@@ -326,6 +330,10 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
                                          "activation", "mlp_hidden_act"),
                                     &name);
   bp->gated_mlp = family->gated_mlp;
+  if (family->t5_keys) {
+    config_read_t5_mlp(reader, family, bp);
+    return;
+  }
   if (family->gated_mlp) {
     bool tanh_form = strcmp(family->activation, "gelu_pytorch_tanh") == 0;
     bp->activation = tanh_form                                 ? ACTIVATION_GELU_TANH_MUL
@@ -466,9 +474,11 @@ static dtype_t stored_dtype(const char *dir, const family_t *family) {
   dtype_t dtype = DTYPE_F32;
   if (weight_files_open(dir, &files, NULL) != 0) return dtype;
   for (int i = 0; i < LAYOUT_PREFIXES_MAX && family->layout->prefixes[i] != NULL; i++) {
+    const char *embed_name = family->layout->patterns[0].name; /* the embedding comes first */
+    const bool absolute = embed_name[0] == '/';
     char name[TENSOR_NAME_MAX];
-    snprintf(name, sizeof(name), "%s%s.weight", family->layout->prefixes[i],
-             family->layout->patterns[0].name); /* the embedding comes first */
+    snprintf(name, sizeof(name), "%s%s.weight", absolute ? "" : family->layout->prefixes[i],
+             embed_name + absolute);
     const stored_tensor_t *embed = weight_files_find(files, name);
     if (embed == NULL) continue;
     if (strcmp(embed->type, "F16") == 0) dtype = DTYPE_F16;
@@ -576,6 +586,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code == 0) config_read_experts(&reader, family, bp);
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
   if (reader.code == 0) config_read_encoder(&reader, family, head, bp);
+  if (reader.code == 0) config_read_deberta(&reader, family, bp);
   read_ids(&reader, family, tokenizer_eos, bp);
   int dtype = read_dtype(&reader);
   if (reader.code != 0) return reader.code;

@@ -83,6 +83,10 @@ void config_read_quantization(config_reader_t *reader, const char *dir, const fa
 /* Fills blueprint->rope; head_dim, max_position_embeddings are known. config_rope.c. */
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint);
+/* The keys of DeBERTa; after config_read_encoder. config_deberta.c. */
+void config_read_deberta(config_reader_t *reader, const family_t *family, blueprint_t *bp);
+/* The activation of T5's MLP, and whether it has a gate. config_t5.c. */
+void config_read_t5_mlp(config_reader_t *reader, const family_t *family, blueprint_t *bp);
 /* What encoders have beside the rest: directions, types, positions, labels. config_encoder.c. */
 void config_read_encoder(config_reader_t *reader, const family_t *family, label_head_t head,
                          blueprint_t *blueprint);

@@ -5,7 +5,7 @@
 #include "engine/base/util.h"
 #include "engine/model/config/config.h"
 
-enum { BUCKETS = 32, ALIBI_MAX = 8 };
+enum { BUCKETS = 32, DISTANCE_MAX = 128, ALIBI_MAX = 8 };
 
 static void need_number(config_reader_t *reader, const char *key, int64_t number) {
   if (config_int(reader, KEYS(key), number, INT32_MIN, INT32_MAX) != number)
@@ -41,4 +41,5 @@ void config_read_distances(config_reader_t *reader, const family_t *family, blue
   if (family->mpt_keys) read_mpt(reader, bp);
   bp->distance_buckets = family->distances ? BUCKETS : 0;
   if (family->distances) need_number(reader, "relative_attention_num_buckets", BUCKETS);
+  if (family->distances) need_number(reader, "relative_attention_max_distance", DISTANCE_MAX);
 }

@@ -9,11 +9,10 @@
 
 #include <string.h>
 
-enum { TYPES_MAX = 1024, LABELS_DEFAULT = 2, LABELS_MAX = 65536 };
+enum { TYPES_MAX = 1024, TABLE_SIZE_MAX = 65536, LABELS_DEFAULT = 2, LABELS_MAX = 65536 };
 
 /* Keys of other variants of the same architectures, with the one value that is served. */
-static void refuse_variants(config_reader_t *reader, const family_t *family,
-                            const blueprint_t *bp) {
+static void refuse_variants(config_reader_t *reader, const family_t *family) {
   static const char *const must_be_off[] = {"logn_attention_scale",
                                             "prenorm",
                                             "use_rms_norm",
@@ -30,13 +29,6 @@ static void refuse_variants(config_reader_t *reader, const family_t *family,
   if (json_is_given(kind) && !json_equals(kind, served))
     config_refuse(reader, "position_embedding_type", kind, "%s for %s", served,
                   family->architecture);
-  /* ELECTRA: a projection of smaller embeddings, of its small models. */
-  int64_t width = bp->hidden_size;
-  if (strcmp(family->name, "electra") == 0)
-    width = config_int(reader, KEYS("embedding_size"), 128, 1, 65536);
-  if (width != bp->hidden_size)
-    config_refuse(reader, "embedding_size", NULL, "is %lld; it must be hidden_size, %d",
-                  (long long)width, bp->hidden_size);
   for (size_t i = 0; i < ARRAY_LEN(must_be_off); i++) {
     const json_t *value = config_get(reader, must_be_off[i]);
     double number = 0;
@@ -72,6 +64,20 @@ static bool read_judge(const config_reader_t *reader, blueprint_t *bp) {
   return bp->encoder.judges;
 }
 
+/* Tables of a width of their own: of ELECTRA's small models, and of ALBERT, which always projects
+ * and has one layer again and again. */
+static void read_tables(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  static const char *const groups[] = {"num_hidden_groups", "inner_group_num"};
+  if (family->table_size == 0) return;
+  const int64_t width =
+      config_int(reader, KEYS("embedding_size"), family->table_size, 1, TABLE_SIZE_MAX);
+  if (width != bp->hidden_size || family->one_layer) bp->encoder.table_size = (int32_t)width;
+  bp->encoder.one_layer = family->one_layer;
+  for (size_t i = 0; family->one_layer && i < ARRAY_LEN(groups); i++)
+    if (config_int(reader, KEYS(groups[i]), 1, 0, INT32_MAX) != 1)
+      config_refuse(reader, groups[i], config_get(reader, groups[i]), "1");
+}
+
 static void read_labels(config_reader_t *reader, const family_t *family, label_head_t head,
                         blueprint_t *bp) {
   const json_t *names = config_get(reader, "id2label");
@@ -88,7 +94,8 @@ static void read_labels(config_reader_t *reader, const family_t *family, label_h
   bp->encoder.pooler_bias = !modern || config_bool(reader, KEYS("classifier_bias"), false);
   bp->encoder.pooler = modern ? ACTIVATION_GELU : ACTIVATION_TANH;
   if (strcmp(family->name, "distilbert") == 0) bp->encoder.pooler = ACTIVATION_RELU;
-  if (late || strcmp(family->name, "electra") == 0) bp->encoder.pooler = ACTIVATION_GELU;
+  if (late || family->deberta_keys || strcmp(family->name, "electra") == 0)
+    bp->encoder.pooler = ACTIVATION_GELU;
   const json_t *act = config_get(reader, "classifier_activation");
   if (modern && act != NULL && !json_equals(act, "gelu"))
     config_refuse(reader, "classifier_activation", act, "gelu");
@@ -116,10 +123,11 @@ void config_read_encoder(config_reader_t *reader, const family_t *family, label_
   if (!read_judge(reader, bp) && head != LABELS_NONE) read_labels(reader, family, head, bp);
   bp->encoder.embed_norm = family->embed_norm;
   if (!family->encoder) return;
-  refuse_variants(reader, family, bp);
+  refuse_variants(reader, family);
   bp->encoder.first_unnormed = family->first_unnormed;
   if (family->token_types > 0)
     bp->encoder.token_types =
         (int32_t)config_int(reader, KEYS("type_vocab_size"), family->token_types, 0, TYPES_MAX);
+  read_tables(reader, family, bp);
   read_padding(reader, family, bp);
 }

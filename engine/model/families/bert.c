@@ -5,17 +5,24 @@
 #include "engine/model/families/rows.h"
 
 #define VECTOR(role, name, gguf) BIASED_NORM(role, name, gguf, WHEN_ALWAYS)
-#define EMBED_NORM(name) VECTOR(ROLE_EMBED_NORM, name, "token_embd_norm")
+/* Tables have the width of the layers, or one of their own with a projection behind their norm. */
+#define WORDS                                                                                      \
+  ROW(ROLE_EMBED, "embeddings.word_embeddings", "token_embd", DIM_VOCAB, DIM_TABLE, WHEN_ALWAYS,   \
+      WHEN_NEVER)
+#define EMBED_NORM(name)                                                                           \
+  ROW(ROLE_EMBED_NORM, name, "token_embd_norm", DIM_TABLE, DIM_NONE, WHEN_ALWAYS, WHEN_ALWAYS)
+#define EMBED_PROJECT(name)                                                                        \
+  ROW(ROLE_EMBED_PROJECT, name, NULL, DIM_HIDDEN, DIM_TABLE, WHEN_TABLES_APART, WHEN_TABLES_APART)
 /* The first token goes through the pooler, or through a layer of the classifier's own. */
 #define POOLER(name, bias) ROW(ROLE_POOLER, name, "cls", DIM_HIDDEN, DIM_HIDDEN, WHEN_LABELS, bias)
 #define LABELS(name)                                                                               \
   ROW(ROLE_CLASSIFIER, name, "cls.output", DIM_LABELS, DIM_HIDDEN, WHEN_LABELS, WHEN_LABELS)
 #define TYPES                                                                                      \
-  ROW(ROLE_TYPES, "embeddings.token_type_embeddings", "token_types", DIM_TYPES, DIM_HIDDEN,        \
+  ROW(ROLE_TYPES, "embeddings.token_type_embeddings", "token_types", DIM_TYPES, DIM_TABLE,         \
       WHEN_TYPES, WHEN_NEVER)
 #define POSITIONS                                                                                  \
-  ROW(ROLE_POSITIONS, "embeddings.position_embeddings", "position_embd", DIM_POSITIONS,            \
-      DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER)
+  ROW(ROLE_POSITIONS, "embeddings.position_embeddings", "position_embd", DIM_POSITIONS, DIM_TABLE, \
+      WHEN_ALWAYS, WHEN_NEVER)
 
 #define BERT_LAYER "encoder.layer.#."
 #define APART(role, name, gguf, rows)                                                              \
@@ -31,8 +38,9 @@
   VECTOR(ROLE_ATTN_NORM, layer attention, "blk.#.attn_output_norm"),                               \
       VECTOR(ROLE_MLP_NORM, layer mlp, "blk.#.layer_output_norm")
 #define BERT_ROWS                                                                                  \
-  EMBED("embeddings.word_embeddings"), POSITIONS, TYPES, EMBED_NORM("embeddings.LayerNorm"),       \
-      GGUF_FUSED, APART(ROLE_Q, BERT_LAYER "attention.self.query", "attn_q", DIM_Q),               \
+  WORDS, POSITIONS, TYPES, EMBED_NORM("embeddings.LayerNorm"),                                     \
+      EMBED_PROJECT("embeddings_project"), GGUF_FUSED,                                             \
+      APART(ROLE_Q, BERT_LAYER "attention.self.query", "attn_q", DIM_Q),                           \
       APART(ROLE_K, BERT_LAYER "attention.self.key", "attn_k", DIM_KV),                            \
       APART(ROLE_V, BERT_LAYER "attention.self.value", "attn_v", DIM_KV),                          \
       OUT(BERT_LAYER "attention.output.dense"),                                                    \
@@ -84,6 +92,24 @@ static const tensor_pattern_t xlm_roberta_xl_patterns[] = {
     MLP(ROLE_DOWN, BERT_LAYER "output.dense", "ffn_down", DIM_HIDDEN, DIM_MLP),
     POOLER("/classifier.dense", WHEN_LABELS),
     LABELS("/classifier.out_proj"),
+};
+
+#define ALBERT_LAYER "encoder.albert_layer_groups.0.albert_layers.0."
+static const tensor_pattern_t albert_patterns[] = {
+    WORDS,
+    POSITIONS,
+    TYPES,
+    EMBED_NORM("embeddings.LayerNorm"),
+    EMBED_PROJECT("encoder.embedding_hidden_mapping_in"),
+    APART(ROLE_Q, ALBERT_LAYER "attention.query", "attn_q", DIM_Q),
+    APART(ROLE_K, ALBERT_LAYER "attention.key", "attn_k", DIM_KV),
+    APART(ROLE_V, ALBERT_LAYER "attention.value", "attn_v", DIM_KV),
+    OUT(ALBERT_LAYER "attention.dense"),
+    MLP(ROLE_UP, ALBERT_LAYER "ffn", "ffn_up", DIM_MLP, DIM_HIDDEN),
+    MLP(ROLE_DOWN, ALBERT_LAYER "ffn_output", "ffn_down", DIM_HIDDEN, DIM_MLP),
+    LATE_NORMS(ALBERT_LAYER, "attention.LayerNorm", "full_layer_layer_norm"),
+    POOLER("pooler", WHEN_LABELS),
+    LABELS("/classifier"),
 };
 
 /* Layers of Llama that read in both directions. */
@@ -148,6 +174,20 @@ static const tensor_pattern_t nomic_bert_patterns[] = {
     LATE_NORMS(NOMIC_LAYER, "norm1", "norm2"),
 };
 
+/* Jina v3: a BERT that rotates. */
+static const tensor_pattern_t jina3_patterns[] = {
+    WORDS,
+    TYPES,
+    EMBED_NORM("emb_ln"),
+    POOLER("/classifier.dense", WHEN_LABELS),
+    LABELS("/classifier.out_proj"),
+    FUSED(NOMIC_LAYER "mixer.Wqkv", WHEN_ALWAYS),
+    OUT(NOMIC_LAYER "mixer.out_proj"),
+    MLP(ROLE_UP, NOMIC_LAYER "mlp.fc1", "ffn_up", DIM_MLP, DIM_HIDDEN),
+    MLP(ROLE_DOWN, NOMIC_LAYER "mlp.fc2", "ffn_down", DIM_HIDDEN, DIM_MLP),
+    LATE_NORMS(NOMIC_LAYER, "norm1", "norm2"),
+};
+
 #define GTE_ROW(role, name, rows, cols, bias)                                                      \
   ROW(role, BERT_LAYER name, NULL, rows, cols, WHEN_ALWAYS, bias)
 static const tensor_pattern_t gte_patterns[] = {
@@ -175,6 +215,11 @@ static const layout_t layout_electra = {PATTERNS(roberta_patterns), .prefixes = 
                                         .ignored = {"discriminator_predictions.",
                                                     "generator_predictions.", "generator_lm_head.",
                                                     "position_ids"}};
+static const layout_t layout_albert = {
+    PATTERNS(albert_patterns), .prefixes = {"", "albert."},
+    .ignored = {"pooler.", "predictions.", "sop_classifier.", "position_ids"}};
+static const layout_t layout_jina3 = {PATTERNS(jina3_patterns), .prefixes = {"", "roberta."},
+                                      UNUSED};
 static const layout_t layout_eurobert = {PATTERNS(eurobert_patterns), .prefixes = {"", "model."},
                                          .ignored = {"lm_head.", ROTARY_BUFFERS}};
 static const layout_t layout_mpnet = {PATTERNS(mpnet_patterns), .prefixes = {"", "mpnet."}, UNUSED};
@@ -209,7 +254,13 @@ static const family_t rows[] = {
      SIZES(250880, 2560, 10240, 36, 32, 0, 0, 514), .norm_eps = 1e-5, .block = BLOCK_PRE_NORM,
      .embed_norm = false, .token_types = 1},
     {BERT, NAMES("electra", "ElectraModel"), .layout = &layout_electra,
-     SIZES(30522, 256, 1024, 12, 4, 0, 0, 512)},
+     SIZES(30522, 256, 1024, 12, 4, 0, 0, 512), .table_size = 128},
+    {BERT, NAMES("jina_embeddings_v3", "JinaEmbeddingsV3Model"), .layout = &layout_jina3,
+     SIZES(250002, 1024, 4096, 24, 16, 0, 0, 8194), .norm_eps = 1e-5, .rope_theta = 20000,
+     .rotary = true, .token_types = 1},
+    {BERT, NAMES("albert", "AlbertModel"), .layout = &layout_albert,
+     SIZES(30000, 4096, 16384, 12, 64, 0, 0, 512), .activation = "gelu_new", .table_size = 128,
+     .one_layer = true},
     {LLAMA_PARTS, NAMES("eurobert", "EuroBertModel"), .layout = &layout_eurobert,
      SIZES(128256, 768, 3072, 12, 12, 0, 0, 8192), IDS(128001, 128000), .norm_eps = 1e-5,
      .rope_theta = 0, .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",

@@ -13,13 +13,14 @@
 extern const family_table_t lineage_llama, lineage_mistral, lineage_qwen, lineage_gemma,
     lineage_phi, lineage_olmo, lineage_granite, lineage_glm, lineage_deepseek, lineage_falcon,
     lineage_cohere, lineage_gpt, lineage_hunyuan, lineage_experts, lineage_exaone, lineage_nemotron,
-    lineage_arcee, lineage_lfm2, lineage_bert, lineage_bloom, lineage_eagle;
+    lineage_arcee, lineage_lfm2, lineage_bert, lineage_bloom, lineage_deberta, lineage_t5,
+    lineage_eagle;
 static const family_table_t *const tables[] = {
     &lineage_llama,    &lineage_mistral, &lineage_qwen,    &lineage_gemma,    &lineage_phi,
     &lineage_olmo,     &lineage_granite, &lineage_glm,     &lineage_deepseek, &lineage_falcon,
     &lineage_cohere,   &lineage_gpt,     &lineage_hunyuan, &lineage_experts,  &lineage_exaone,
     &lineage_nemotron, &lineage_arcee,   &lineage_lfm2,    &lineage_bert,     &lineage_bloom,
-    &lineage_eagle};
+    &lineage_deberta,  &lineage_t5,      &lineage_eagle};
 
 /* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
 static const family_t *next_family(const family_t *row, size_t *table) {
@@ -152,6 +153,7 @@ static const struct {
     {"LongcatFlash", "it needs two attentions a layer and experts that compute nothing"},
     {"OlmoHybrid", "it needs layers of Gated DeltaNet between its own"},
     {"JinaBert", alibi},
+    {"NeoBERT", reference},
     {"Ernie4_5_VL", "it needs experts of images beside those of text"},
     {"DeepseekV32", indexer},
     {"GlmMoeDsa", indexer},
@@ -162,8 +164,11 @@ static const struct {
     {"Mamba2", "it needs layers of Mamba-2 without attention between them"},
     {"Mamba", mamba},
     {"Jamba", mamba},
-    {"Deberta", "it needs keys of distances"},
+    {"DebertaModel", "DeBERTa V2 and V3 are (DebertaV2Model)"},
+    {"DebertaFor", "DeBERTa V2 and V3 are (DebertaV2Model)"},
     {"T5", two},
+    {"UMT5EncoderModel", "it needs numbers by distance in each layer"},
+    {"UMT5", two},
     {"MT5", two},
     {"Bart", two},
     {"MBart", two},

@@ -88,6 +88,10 @@ typedef struct family {
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
   bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */
   int32_t pad_id, token_types;
+  int32_t table_size;        /* class default of embedding_size; 0 = no such key */
+  bool deberta_keys;         /* relative_attention and what it decides: config_deberta.c */
+  bool t5_keys;              /* config_t5.c */
+  bool one_layer;            /* whose weights all layers have */
   bool tags_by_classifier;   /* a decoder: its layer of labels of tokens is classifier, not score */
   const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */
   mtp_kind_t mtp;            /* layers that mtp.h describes */

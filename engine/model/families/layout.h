@@ -15,6 +15,7 @@ typedef enum dim {
   DIM_NONE, /* no second dimension: a vector */
   DIM_VOCAB,
   DIM_EMBED,
+  DIM_TABLE, /* of the tables of an encoder */
   DIM_HIDDEN,
   DIM_HIDDEN_2, /* 2 h */
   DIM_TARGET_3, /* three rows of the target of a head that drafts */
@@ -29,6 +30,7 @@ typedef enum dim {
   DIM_POSITIONS,
   DIM_GATE_UP,   /* 2 f */
   DIM_BUCKETS,   /* of distances */
+  DIM_DISTANCES, /* vectors of them */
   DIM_EXPERTS,   /* E */
   DIM_EXPERT,    /* I */
   DIM_EXPERT_UP, /* 2 I */
@@ -80,6 +82,8 @@ typedef enum when {
   WHEN_QK_NORM,
   WHEN_DENSE, /* layers without experts */
   WHEN_DENSE_BIAS,
+  WHEN_DENSE_GATED, /* their MLP has a gate */
+  WHEN_DENSE_PLAIN,
   WHEN_EXPERTS,
   WHEN_EXPERTS_PLAIN, /* layers with experts that are not MXFP4 */
   WHEN_EXPERTS_MXFP4,
@@ -97,6 +101,10 @@ typedef enum when {
   WHEN_CONV_BIAS,
   WHEN_MIXER_NORM,
   WHEN_TYPES,
+  WHEN_POSITIONS, /* there is a table of positions */
+  WHEN_DISTANCES, /* distances have vectors */
+  WHEN_DISTANCE_NORM,
+  WHEN_TABLES_APART, /* tables have a width of their own */
   WHEN_NORM_BIAS,
   WHEN_NOT_FIRST, /* layers whose attention has a norm before it */
   WHEN_NOT_FIRST_BIAS,

@@ -114,6 +114,8 @@ struct model {
   const weight_t *types;                       /* [token types, h] or NULL */
   const vector_t *slopes, *distances;          /* of attention_t, or NULL */
   norm_t embed_norm;                           /* of the embeddings; width 0 = none */
+  const weight_t *embed_project;               /* [h, E] of what the norm leaves, or NULL */
+  const vector_t *embed_project_bias;          /* [h] */
   const weight_t *project_in;                  /* [h, E] or NULL */
   const weight_t *layer_embed, *layer_project; /* [V, layers x P], [layers x P, h], or NULL */
   norm_t layer_norm;                           /* of P values */
@@ -124,6 +126,8 @@ struct model {
   const vector_t *head_bias;   /* [V] or NULL */
   float embed_scale, layer_embed_scale;
   float *inv_freq, *local_inv_freq; /* [dims / 2], owned */
+  int32_t *entries;                 /* [2 max_model_len - 1] of attention_t, or NULL; owned */
+  int32_t num_distances;            /* max_model_len */
   uint8_t *rope_axes;               /* [dims / 2] of `rope`, or NULL; owned */
   rope_t rope, local_rope;          /* local_rope: of layers that slide, dims 0 = as the others */
   uint64_t hash;

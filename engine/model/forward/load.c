@@ -2,6 +2,7 @@
  *
  * Engine thread, once at start. Never computes; the forward is in model.c.
  */
+#include "engine/model/forward/distances.h"
 #include "engine/model/forward/internal.h"
 #include "engine/model/forward/rope.h"
 #include "engine/model/sizes.h"
@@ -17,6 +18,7 @@ typedef struct model_load {
   weight_loader_t loader;
   int32_t num_attention, num_mixers; /* layers so far */
   int32_t stored[2];                 /* the last layer of the cache that is full, that slides */
+  float *distance_rows; /* [h, 2 span rounded up to 16] of DeBERTa while layers load, or NULL */
   int32_t num_windowed, layer_parts, group_parts; /* layers, or heads: of all groups so far */
   int code;
   inferd_error_t *error;
@@ -434,6 +436,51 @@ static void load_attention(model_load_t *load, model_t *model, int32_t i) {
   layer->o_bias = vector(load, i, true, 1, &o);
 }
 
+static const vector_t *numbers(model_load_t *load, const float *values, int64_t count) {
+  weight_loader_t *loader = &load->loader;
+  vector_t *made = NULL;
+  if (load->code != 0) return NULL;
+  if (loader->planned != NULL)
+    *loader->planned += (size_t)count * sizeof(float);
+  else
+    load->code = loader->ops->vector(loader->device, values, count, &made, load->error);
+  return made;
+}
+
+/* What K and Q of a layer make of the vectors of distances. */
+static void load_tables(model_load_t *load, model_t *model, int32_t i) {
+  static const tensor_role_t roles[2] = {ROLE_K, ROLE_Q};
+  const blueprint_t *bp = &model->blueprint;
+  attention_t *attention = &model->layers[i].attention;
+  const bool has[2] = {bp->encoder.distance_keys, bp->encoder.distance_queries};
+  const vector_t **tables[2] = {&attention->key_table, &attention->query_table};
+  const int32_t entries = distance_entries(bp->encoder.distance_span);
+  const int64_t count = (int64_t)bp->hidden_size * entries;
+  if (entries == 0) return;
+  attention->entries = model->entries;
+  attention->num_entries = entries;
+  attention->reach = model->num_distances - 1;
+  for (int n = 0; n < 2; n++) {
+    float *weight = NULL, *bias = NULL, *table = NULL;
+    if (!has[n] || load->code != 0) continue;
+    if (load->loader.planned == NULL) {
+      load->code = weight_loader_rows(&load->loader, roles[n], i, DTYPE_F32, 0, 0, (void **)&weight,
+                                      load->error);
+      if (load->code == 0)
+        load->code = weight_loader_values(&load->loader, roles[n], i, true, &bias, load->error);
+      if (load->code == 0 && (table = calloc((size_t)count, sizeof(float))) == NULL)
+        load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for distances");
+      if (load->code == 0)
+        distance_table(table, load->distance_rows, weight, bias, bp->hidden_size, bp->head_dim,
+                       entries);
+    }
+    *tables[n] = numbers(load, table, count);
+    free(weight);
+    free(bias);
+    free(table);
+  }
+}
+
 static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   const blueprint_t *bp = &model->blueprint;
   layer_t *layer = &model->layers[i];
@@ -441,6 +488,7 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   if (i == 0 && bp->encoder.first_unnormed) layer->attn_norm.width = 0;
   if (bp->layer_flags[i] & LAYER_MIXER) load_mixer(load, bp, &layer->mixer, i);
   if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) load_attention(load, model, i);
+  load_tables(load, model, i);
   layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
   layer->mlp_norm = bp->shared_norm ? layer->attn_norm : norm(load, bp, i, ROLE_MLP_NORM);
   layer->mlp_width = layer_mlp_width(bp, i);
@@ -537,17 +585,6 @@ static void load_mtp(model_load_t *load, model_t *model, int32_t i) {
   model->mtp.norm = norm(load, bp, i, ROLE_MTP_NORM);
 }
 
-static const vector_t *numbers(model_load_t *load, const float *values, int64_t count) {
-  weight_loader_t *loader = &load->loader;
-  vector_t *made = NULL;
-  if (load->code != 0) return NULL;
-  if (loader->planned != NULL)
-    *loader->planned += (size_t)count * sizeof(float);
-  else
-    load->code = loader->ops->vector(loader->device, values, count, &made, load->error);
-  return made;
-}
-
 /* Press et al. (2022), ALiBi: of heads whose number n is no power of two, those of the power below
  * it, and then every second one of twice that power. */
 static void load_slopes(model_load_t *load, model_t *model) {
@@ -592,10 +629,41 @@ static void load_distances(model_load_t *load, model_t *model) {
   free(rows);
 }
 
+/* The vectors of distances of DeBERTa, normed, turned, and where each distance finds its own. */
+static void load_distance_rows(model_load_t *load, model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  const int32_t span = bp->encoder.distance_span, hidden = bp->hidden_size;
+  float *rows = NULL, *weight = NULL, *bias = NULL;
+  if (span == 0 || load->code != 0 || load->loader.planned != NULL) return;
+  load->code = weight_loader_rows(&load->loader, ROLE_DISTANCE_ROWS, -1, DTYPE_F32, 0, 0,
+                                  (void **)&rows, load->error);
+  if (bp->encoder.distance_norm && load->code == 0)
+    load->code =
+        weight_loader_values(&load->loader, ROLE_DISTANCE_NORM, -1, false, &weight, load->error);
+  if (bp->encoder.distance_norm && load->code == 0)
+    load->code =
+        weight_loader_values(&load->loader, ROLE_DISTANCE_NORM, -1, true, &bias, load->error);
+  if (load->code == 0 && bp->encoder.distance_norm)
+    distance_norm(rows, weight, bias, bp->norm_eps, 2 * span, hidden);
+  load->distance_rows = calloc((size_t)hidden * (size_t)distance_entries(span), sizeof(float));
+  model->entries = calloc(2 * (size_t)model->num_distances - 1, sizeof(int32_t));
+  if (load->code == 0 && (load->distance_rows == NULL || model->entries == NULL))
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for distances");
+  if (load->code == 0) {
+    distance_turn(load->distance_rows, rows, 2 * span, hidden);
+    for (int32_t i = 0; i < 2 * model->num_distances - 1; i++)
+      model->entries[i] =
+          distance_entry(model->num_distances - 1 - i, span, bp->encoder.distance_longest);
+  }
+  free(rows);
+  free(weight);
+  free(bias);
+}
+
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
-  static const tensor_role_t types = ROLE_TYPES;
+  static const tensor_role_t types = ROLE_TYPES, project = ROLE_EMBED_PROJECT;
   const blueprint_t *bp = &model->blueprint;
   const bool first = stage_is_first(bp), last = stage_is_last(bp);
   if (first || (last && bp->tied)) /* blocks stay: a lookup reads the rows of a step */
@@ -603,6 +671,11 @@ static void load_all(model_load_t *load, model_t *model) {
   if (first) model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
   if (first) model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
+  if (bp->encoder.table_size > 0) {
+    model->embed_norm.width = bp->encoder.table_size;
+    model->embed_project = matrix(load, -1, 1, &project);
+    model->embed_project_bias = vector(load, -1, true, 1, &project);
+  }
   const kv_cache_desc_t kv = model_kv(bp);
   load->layer_parts = kv.window_heads > 0 ? kv.num_kv_heads : 1;
   load->group_parts = kv.window_heads > 0 ? kv.window_heads : kv.num_layers;
@@ -610,14 +683,21 @@ static void load_all(model_load_t *load, model_t *model) {
   load_inputs(load, model);
   load_slopes(load, model);
   load_distances(load, model);
-  for (int32_t i = 0; i < bp->num_layers + bp->mtp && load->code == 0; i++)
-    if (stage_has(bp, i) || i >= bp->num_layers) load_layer(load, model, i);
+  load_distance_rows(load, model);
+  for (int32_t i = 0; i < bp->num_layers + bp->mtp && load->code == 0; i++) {
+    if (i > 0 && bp->encoder.one_layer)
+      model->layers[i] = model->layers[0];
+    else if (stage_has(bp, i) || i >= bp->num_layers)
+      load_layer(load, model, i);
+  }
   if (bp->mtp > 0 || bp->eagle.target_size > 0)
     load_mtp(load, model, bp->mtp > 0 ? bp->num_layers : 0);
   if (last) model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   if (last) model->project_out = matrix(load, -1, 1, &project_out);
   if (last && !bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
   if (last && !bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
+  free(load->distance_rows);
+  load->distance_rows = NULL;
   load_post_layers(load, model);
   load_classifier(load, model);
   load_judge(load, model);
@@ -711,6 +791,7 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
   if (load.code == 0) {
     model->blueprint.dtype = load.loader.dtype;
     set_embed_scale(model);
+    model->num_distances = max_model_len;
     load_all(&load, model);
     model->hash = load.loader.hash;
     model->kv_scales = load.loader.kv_scales;
@@ -732,6 +813,7 @@ void model_free(model_t *model) {
     free(model->inv_freq);
     free(model->local_inv_freq);
     free(model->rope_axes);
+    free(model->entries);
     free(model->kv_scales);
   }
   free(model->lora.pair);

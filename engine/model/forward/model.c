@@ -46,7 +46,7 @@ static bool experts_normed(const blueprint_t *bp) {
 
 void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   int32_t width = MAX(MAX(bp->hidden_size, bp->embed_size), bp->expert_in);
-  width = MAX(width, qkv_width(bp));
+  width = MAX(MAX(width, bp->encoder.table_size), qkv_width(bp));
   width = MAX(width, bp->num_heads * widest_head(bp));
   width = MAX(width, bp->num_layers * bp->per_layer_size);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
@@ -156,7 +156,7 @@ static int32_t adapter_width(const model_t *model) {
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   int64_t rows = limits->tokens_max;
-  int32_t width = MAX(bp->hidden_size, bp->embed_size);
+  int32_t width = MAX(MAX(bp->hidden_size, bp->embed_size), bp->encoder.table_size);
   const bool has_mixer = bp->mixer.kind != MIXER_NONE;
   const bool has_factors = has_mixer && model->ops->state->recur_has_scratch;
   struct {
@@ -233,7 +233,8 @@ static const vector_t *bias_once(const model_t *model, const vector_t *bias) {
 static void embed_tokens(model_t *model, int32_t num_embedded, int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  act_t *sum = model->embed_norm.width > 0 ? model->y : model->x;
+  const bool apart = model->embed_project != NULL;
+  act_t *sum = model->embed_norm.width > 0 && !apart ? model->y : model->x;
   if (model->project_in != NULL) {
     look_up(model, model->y);
     ops->linear(device, model->x, model->y, model->project_in, NULL, NULL, rows);
@@ -244,7 +245,13 @@ static void embed_tokens(model_t *model, int32_t num_embedded, int32_t rows) {
   if (model->positions != NULL)
     ops->embed_positions(device, sum, model->positions, model->blueprint.position_offset);
   if (model->types != NULL) ops->embed_types(device, sum, model->types);
-  if (sum != model->x) ops->norm(device, model->x, sum, NULL, &model->embed_norm, rows);
+  if (apart) {
+    ops->norm(device, model->y, sum, NULL, &model->embed_norm, rows);
+    ops->linear(device, model->x, model->y, model->embed_project, model->embed_project_bias, NULL,
+                rows);
+  } else if (sum != model->x) {
+    ops->norm(device, model->x, sum, NULL, &model->embed_norm, rows);
+  }
 }
 
 /* inputs[T, layers x P] = the embeddings of every layer, of the ids and of x. */

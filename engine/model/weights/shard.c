@@ -162,7 +162,8 @@ int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) 
   if (ops->separate_memory && bp->kv_rank > 0)
     return refuse(bp, "layers of latent attention", error);
   if (bp->full_head_dim > 0 || bp->layer_scalars) return refuse(bp, "layers of two kinds", error);
-  if (bp->alibi_max > 0) return refuse(bp, "scores by distance", error);
+  if (bp->alibi_max > 0 || bp->distance_buckets > 0 || bp->encoder.distance_span > 0)
+    return refuse(bp, "scores by distance", error);
   if (bp->expert_in > 0) return refuse(bp, "experts of a smaller vector", error);
   if (bp->qk_norm_whole) return refuse(bp, "norms over all heads together", error);
   if (bp->kv_rank == 0 && size > ranks_most(bp)) {

@@ -23,6 +23,7 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_NONE: return 0;
   case DIM_VOCAB: return bp->vocab_size;
   case DIM_EMBED: return bp->embed_size;
+  case DIM_TABLE: return bp->encoder.table_size > 0 ? bp->encoder.table_size : bp->hidden_size;
   case DIM_HIDDEN: return bp->hidden_size;
   case DIM_HIDDEN_2: return 2 * (int64_t)bp->hidden_size;
   case DIM_TARGET_3: return EAGLE_LAYERS * (int64_t)bp->eagle.target_size;
@@ -36,6 +37,7 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_HEADS: return bp->num_heads;
   case DIM_GATE_UP: return 2 * (int64_t)bp->intermediate_size;
   case DIM_BUCKETS: return bp->distance_buckets;
+  case DIM_DISTANCES: return 2 * (int64_t)bp->encoder.distance_span;
   case DIM_EXPERTS: return bp->num_experts;
   case DIM_EXPERT: return bp->expert_size;
   case DIM_EXPERT_UP: return 2 * (int64_t)bp->expert_size;
@@ -73,6 +75,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_NONE] = "",
       [DIM_VOCAB] = "vocab_size",
       [DIM_EMBED] = "hidden_size (word_embed_proj_dim)",
+      [DIM_TABLE] = "embedding_size (or hidden_size)",
       [DIM_HIDDEN] = "hidden_size",
       [DIM_HIDDEN_2] = "2 x hidden_size",
       [DIM_TARGET_3] = "3 x target_hidden_size",
@@ -86,6 +89,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_HEADS] = "num_attention_heads",
       [DIM_GATE_UP] = "2 x intermediate_size",
       [DIM_BUCKETS] = "relative_attention_num_buckets",
+      [DIM_DISTANCES] = "2 x position_buckets (or max_relative_positions)",
       [DIM_EXPERTS] = "the number of experts",
       [DIM_EXPERT] = "the width of an expert",
       [DIM_EXPERT_UP] = "2 x the width of an expert",
@@ -140,6 +144,8 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_MLP_BIAS: return bp->mlp_bias;
   case WHEN_QK_NORM: return bp->qk_norm;
   case WHEN_DENSE: return !experts;
+  case WHEN_DENSE_GATED: return !experts && bp->gated_mlp;
+  case WHEN_DENSE_PLAIN: return !experts && !bp->gated_mlp;
   case WHEN_DENSE_BIAS: return !experts && bp->mlp_bias;
   case WHEN_EXPERTS: return experts;
   case WHEN_EXPERTS_PLAIN: return experts && !bp->experts_mxfp4;
@@ -158,6 +164,10 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_CONV_BIAS: return bp->mixer.conv_bias;
   case WHEN_MIXER_NORM: return bp->mixer.norm;
   case WHEN_TYPES: return bp->encoder.token_types > 0;
+  case WHEN_POSITIONS: return bp->num_positions > 0;
+  case WHEN_DISTANCES: return bp->encoder.distance_span > 0;
+  case WHEN_DISTANCE_NORM: return bp->encoder.distance_norm;
+  case WHEN_TABLES_APART: return bp->encoder.table_size > 0;
   case WHEN_NORM_BIAS: return !bp->encoder.plain_norms;
   case WHEN_NOT_FIRST: return layer > 0 || !bp->encoder.first_unnormed;
   case WHEN_NOT_FIRST_BIAS:
@@ -452,7 +462,7 @@ int tensors_expect(const blueprint_t *bp, tensor_list_t *out, inferd_error_t *er
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for tensors");
   }
   for (int32_t layer = -1; layer < num_layers; layer++) {
-    add_all(out, bp, family, layer);
+    if (layer <= 0 || !bp->encoder.one_layer) add_all(out, bp, family, layer);
     for (size_t i = 0; layer >= bp->num_layers && i < MTP_TENSORS; i++)
       add(out, bp, family, &mtp_patterns[bp->mtp_kind][i], layer, false);
     if (layer < 0) add_label_head(out, bp, family);

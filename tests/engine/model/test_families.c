@@ -370,6 +370,47 @@ Test(families, encoders) {
   blueprint_free(&blueprint);
 }
 
+#define DEBERTA ARCHITECTURE("DebertaV2Model") ",\"relative_attention\":true"
+/* Tables of a width of their own, and what scores have for distances. */
+Test(families, recent_encoders) {
+  good(ARCHITECTURE("ElectraModel") "}");
+  EXPECT_EQ(blueprint.encoder.table_size, 128);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("ElectraModel") ",\"embedding_size\":256}");
+  EXPECT_EQ(blueprint.encoder.table_size, 0);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("AlbertModel") ",\"embedding_size\":4096}");
+  EXPECT_EQ(blueprint.encoder.table_size, 4096);
+  cr_expect(blueprint.encoder.one_layer);
+  EXPECT_EQ(blueprint.num_parameters, /* tables, their projection, one layer */
+            (30000 + 512 + 2 + 2) * 4096LL + (4096 + 1) * 4096LL + 4 * (4096 + 1) * 4096LL +
+                2 * 16384 * 4096LL + 16384 + 4096 + 4 * 4096LL);
+  blueprint_free(&blueprint);
+  good(DEBERTA ",\"position_buckets\":256,\"norm_rel_ebd\":\"layer_norm\","
+               "\"share_att_key\":true,\"pos_att_type\":\"p2c|c2p\","
+               "\"position_biased_input\":false,\"max_relative_positions\":-1}");
+  EXPECT_EQ(blueprint.encoder.distance_span, 256);
+  EXPECT_EQ(blueprint.encoder.distance_longest, 512);
+  EXPECT_EQ(blueprint.num_positions, 0);
+  EXPECT_EQ(blueprint.max_model_len, 512);
+  EXPECT_EQ(blueprint.attn_scale, 1 / sqrt(64.0 * 3));
+  cr_expect(blueprint.encoder.distance_keys && blueprint.encoder.distance_queries &&
+            blueprint.encoder.distance_norm);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("DebertaV2Model") "}"); /* without distances, as its class has it */
+  EXPECT_EQ(blueprint.encoder.distance_span, 0);
+  EXPECT_EQ(blueprint.num_positions, 512);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("MT5EncoderModel") ",\"is_encoder_decoder\":true}");
+  EXPECT_EQ(blueprint.num_heads, 6);
+  EXPECT_EQ(blueprint.head_dim, 64);
+  EXPECT_EQ(blueprint.attn_scale, 1);
+  EXPECT_EQ(blueprint.distance_buckets, 32);
+  EXPECT_EQ(blueprint.activation, ACTIVATION_GELU_TANH_MUL);
+  cr_expect(blueprint.gated_mlp && blueprint.final_norm);
+  blueprint_free(&blueprint);
+}
+
 Test(families, variants_of_encoders_are_refused) {
   static const char *const cases[][2] = {
       {ARCHITECTURE("BertModel") ",\"position_embedding_type\":\"relative_key\"}",
@@ -381,12 +422,29 @@ Test(families, variants_of_encoders_are_refused) {
       {ARCHITECTURE("MPNetModel") ",\"pad_token_id\":0}", "\"pad_token_id\" is 0, supported: 1"},
       {ARCHITECTURE("MPNetModel") ",\"relative_attention_num_buckets\":31}",
        "\"relative_attention_num_buckets\" is 31, supported: 32"},
-      {ARCHITECTURE("ElectraModel") ",\"rope_theta\":1}",
-       "\"embedding_size\" is 128; it must be hidden_size, 256"},
+      {ARCHITECTURE("AlbertModel") ",\"num_hidden_groups\":2}",
+       "\"num_hidden_groups\" is 2, supported: 1"},
+      {ARCHITECTURE("AlbertModel") ",\"inner_group_num\":2}", "\"inner_group_num\" is 2"},
       {ARCHITECTURE("EuroBertForSequenceClassification") ",\"rope_theta\":250000}",
        "bos, mean (its default is late)"},
-      {ARCHITECTURE("DebertaV2ForSequenceClassification") "}", "it needs keys of distances"},
-      {ARCHITECTURE("T5EncoderModel") "}", "encoders with decoders behind them are not"},
+      {ARCHITECTURE("DebertaForSequenceClassification") "}", "DeBERTa V2 and V3 are"},
+      {ARCHITECTURE("DebertaV2Model") ",\"conv_kernel_size\":3}",
+       "\"conv_kernel_size\" is 3, supported: 0 (V2 XLarge and XXLarge have a convolution"},
+      {ARCHITECTURE("DebertaV2Model") ",\"embedding_size\":128}",
+       "\"embedding_size\" is 128, supported: 1536"},
+      {DEBERTA ",\"position_buckets\":256,\"pos_att_type\":\"c2p\"}", "\"share_att_key\""},
+      {DEBERTA ",\"position_buckets\":3}", "\"position_buckets\" is 3, supported: 4 or more"},
+      {DEBERTA ",\"position_buckets\":256,\"max_relative_positions\":256}",
+       "below max_relative_positions, 256"},
+      {DEBERTA ",\"position_buckets\":256,\"norm_rel_ebd\":\"other\"}",
+       "\"norm_rel_ebd\" is \"other\", supported: none, layer_norm"},
+      {ARCHITECTURE("T5ForConditionalGeneration") "}",
+       "encoders with decoders behind them are not"},
+      {ARCHITECTURE("UMT5EncoderModel") "}", "it needs numbers by distance in each layer"},
+      {ARCHITECTURE("T5EncoderModel") ",\"relative_attention_max_distance\":127}",
+       "\"relative_attention_max_distance\" is 127, supported: 128"},
+      {ARCHITECTURE("T5EncoderModel") ",\"feed_forward_proj\":\"gated-relu\"}",
+       "\"feed_forward_proj\" is \"gated-relu\", supported: relu"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) bad(cases[i][0], cases[i][1]);
 }
@@ -418,6 +476,8 @@ Test(families, refusals_say_what_is_needed) {
       {ARCHITECTURE("LongcatFlashForCausalLM") "}", "it needs two attentions a layer"},
       {ARCHITECTURE("OlmoHybridForCausalLM") "}", "it needs layers of Gated DeltaNet"},
       {ARCHITECTURE("JinaBertForMaskedLM") "}", "(ALiBi)"},
+      {ARCHITECTURE("NeoBERTLMHead") ",\"auto_map\":{\"a\":\"b\"}}",
+       "published with remote code alone"},
       {ARCHITECTURE("Ernie4_5_VLMoeForConditionalGeneration") "}", "it needs experts of images"},
       {ARCHITECTURE("NopeForCausalLM") "}", "docs/models.md lists those that are"},
   };
