@@ -175,7 +175,13 @@ int channel_send(channel_t *channel, buffer_t *head, held_t *body, int lent) {
   int code = uv_fileno((uv_handle_t *)&channel->pipe, &fd);
   if (code != 0) return code;
   ssize_t sent = send_first(fd, parts, lent);
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) return -errno;
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+    code = -errno;
+    *body = channel->body;
+    body->charge = charge_move(&channel->body.charge);
+    channel->body = (held_t){0};
+    return code;
+  }
   for (int i = 0; i < 2 && sent > 0; i++) {
     size_t n = MIN((size_t)sent, parts[i].len);
     parts[i].base += n;

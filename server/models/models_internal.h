@@ -190,6 +190,7 @@ struct passage {
   uint64_t asked_ns, until_ns, pinged_ns;
   bool wants_stream, streams; /* the body has "stream": true; the head of a stream has gone out */
   bool is_early, began;
+  uint64_t held_ns;   /* since when it waits for the end of a process to be heard of; 0: not */
   channel_t *channel; /* NULL: not yet */
   bool paused;
   bool half; /* the client may have a part of a chunk, or of an event, of which the rest is lost */
@@ -205,6 +206,7 @@ struct passage {
 /* The body is the passage's. */
 void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool stream);
 void passage_begin(passage_t *passage); /* LIFE_BEGIN */
+void passage_again(passage_t *passage); /* the end was heard of: one that was held asks again */
 /* It ends with this error: as a status, or in its stream. */
 void passage_refuse(passage_t *passage, const inferd_error_t *error);
 void passage_tick(passage_t *passage, uint64_t now_ns); /* comments while it waits */

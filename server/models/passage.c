@@ -27,6 +27,7 @@
 
 enum {
   HEAD_BYTES_MAX = 16 * 1024,
+  HELD_MAX_NS = 1000000000,
   ANSWER_HEAD,
   ANSWER_BODY, /* of a known length */
   ANSWER_SIZE, /* the line of a chunk's size */
@@ -430,17 +431,38 @@ static void fail_crowded(passage_t *passage) {
   passage_refuse(passage, &error);
 }
 
+/* Nothing was sent: the process has ended, and the parent hears of it in a moment. A process that
+ * lives takes connections. */
+static void hold(passage_t *passage) {
+  models_t *models = passage->model->models;
+  if (passage->channel != NULL) channel_leave(passage->channel, passage->model, false);
+  passage->channel = NULL;
+  passage->held_ns = clock_now_ns();
+  life_leave(models->life, &passage->life, passage->held_ns);
+}
+
+void passage_again(passage_t *passage) {
+  models_t *models = passage->model->models;
+  if (passage->held_ns == 0) return;
+  passage->held_ns = 0;
+  life_ask(models->life, passage->model->life, &passage->life, clock_now_ns(), passage->until_ns);
+}
+
 void passage_begin(passage_t *passage) {
   models_t *models = passage->model->models;
   buffer_t head = {0};
-  passage->began = true;
-  lobby_leave(models->lobby, &passage->guest);
   int code = channel_take(passage, &passage->channel);
   if (code == 0 && !print_head(passage, &head)) code = -ENOMEM;
   if (code == 0)
     code =
         channel_send(passage->channel, &head, &passage->body, exchange_socket(passage->exchange));
   buffer_free(&head);
+  if (code == -ECONNREFUSED || code == -ENOENT || code == -EPIPE || code == -ECONNRESET) {
+    hold(passage);
+    return;
+  }
+  passage->began = true;
+  lobby_leave(models->lobby, &passage->guest);
   if (code == -EAGAIN || code == -EMFILE || code == -ENFILE || code == -ENOMEM)
     fail_crowded(passage);
   else if (code != 0)
@@ -450,6 +472,10 @@ void passage_begin(passage_t *passage) {
 void passage_tick(passage_t *passage, uint64_t now_ns) {
   const models_t *models = passage->model->models;
   double interval_s = models->server->config->sse_ping_interval;
+  if (passage->held_ns > 0 && now_ns - passage->held_ns > HELD_MAX_NS) {
+    fail_broken(passage);
+    return;
+  }
   if (!passage->wants_stream || passage->began || interval_s <= 0) return;
   if (now_ns - passage->pinged_ns < (uint64_t)(interval_s * 1e9)) return;
   passage->pinged_ns = now_ns;

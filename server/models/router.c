@@ -157,6 +157,9 @@ void models_gone(served_t *model) {
   life_state_t state = model->life->state;
   if (state == LIFE_LOADING || state == LIFE_READY || state == LIFE_DRAINING)
     life_gone(models->life, model->life, clock_now_ns());
+  for (passage_t *passage = models->passages; passage != NULL; passage = passage->next) {
+    if (passage->model == model) passage_again(passage);
+  }
   models_pump(models);
   tell_if_ended(models);
 }

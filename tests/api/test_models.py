@@ -544,6 +544,28 @@ def test_a_child_that_is_killed_takes_nobody_along(start, zoo):
     assert len(list(others)) == 399, "the other model went on"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_request_that_comes_with_the_end_of_a_process_waits(start, zoo, kept):
+    """Both lie there when the parent looks: the request was sent to nobody, so it is not lost.
+    `kept`: there is a connection to the process that was used before."""
+    server = start(None, "--models-dir", zoo)
+    assert ask(server, "ant").status == 200
+    pid = children(server)["ant"]
+    if not kept:
+        time.sleep(1.5)  # the parent ends what is idle for a second
+    with server.socket() as raw:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: gone(pid) and len(os.listdir(f"/proc/{pid}/task")) == 1,
+                       "the end of all its threads: then its sockets are closed")
+            raw.sendall(http_post("/tokenize", {"model": "ant", "prompt": "a"}))
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+        received = raw.recv(1 << 14)
+        assert received.startswith(b"HTTP/1.1 200 "), received
+
+
 def test_a_load_that_fails_is_not_tried_for_each_request(start, zoo, tmp_path):
     model = dummy_model(tmp_path / "m", **SMALL)
     file = tmp_path / "server.conf"
