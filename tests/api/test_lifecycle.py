@@ -240,9 +240,9 @@ def test_missing_and_malformed_models(inferd, tmp_path):
         assert code in (65, 66, 78) and all(w in text for w in words), text
     for name in ("tokenizer.json", "tokenizer_config.json"):  # DeBERTa has a kind of its own
         (directory / name).unlink(missing_ok=True)
-    (directory / "config.json").write_text('{"architectures": ["DebertaV2Model"]}')
+    (directory / "config.json").write_text('{"architectures": ["DebertaModel"]}')
     code, text = start_with(directory, "--load-format", "dummy")
-    assert code == 65 and "DebertaV2Model" in text and "is not supported" in text, text
+    assert code == 65 and "DebertaModel" in text and "is not supported" in text, text
     directory = dummy_model(tmp_path / "no-weights")
     code, text = start_with(directory)
     assert code in (65, 66) and "safetensors" in text
