@@ -226,6 +226,7 @@ def test_the_end_of_a_process_whose_client_reads_nothing(start, zoo, version):
         raw.sendall(http_post("/v1/completions", {**LARGE, "stream": True}, version=version))
         wait_until(lambda: card(server, "ant")["state"] == "ready", "the model")
         pid = children(server)["ant"]
+        assert raw.recv(1, socket.MSG_PEEK), "the stream has begun: before, the answer is a 500"
         wait_until(lambda: server.get("/metrics?model=ant").body.count(b"inferd_") and
                    b'inferd_requests_running{model="ant"} 0' in
                    server.get("/metrics?model=ant").body, "all to be made")
@@ -233,7 +234,7 @@ def test_the_end_of_a_process_whose_client_reads_nothing(start, zoo, version):
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: server.metric("inferd_model_failures_total", model_name="ant") == 1,
                    "the end to be heard of")
-        raw.settimeout(150)  # TCP's timer, if the window has closed for long after all
+        raw.settimeout(30)
         events, ended = read_stream(raw)
     assert events
     if ended:
