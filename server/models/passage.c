@@ -25,9 +25,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { HEAD_BYTES_MAX = 16 * 1024, HELD_MAX_NS = 1000000000 };
 enum {
-  HEAD_BYTES_MAX = 16 * 1024,
-  HELD_MAX_NS = 1000000000,
   ANSWER_HEAD,
   ANSWER_BODY, /* of a known length */
   ANSWER_SIZE, /* the line of a chunk's size */
