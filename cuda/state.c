@@ -130,6 +130,7 @@ static void cuda_gate(device_t *device, act_t *out, const act_t *in, const act_t
                            .width = gating->width,
                            .gate_width = gating->gate_width,
                            .gate_column = gating->gate_column,
+                           .gate_repeats = gating->gate_repeats > 1 ? gating->gate_repeats : 1,
                            .sigmoid = gating->sigmoid,
                            .gate_first = gating->gate_first,
                            .group = gating->group,

@@ -305,6 +305,17 @@ typedef struct gating_job {
   float *out;
 } gating_job_t;
 
+/* One number of the gate for each run of columns. */
+static void gate_runs(const gating_job_t *job, float *out, const float *in, const float *gate,
+                      activation_t kind) {
+  const int32_t count = job->gating->gate_repeats;
+  float same[GATE_REPEATS_MAX];
+  for (int32_t at = 0; at < job->gating->width; at += count) {
+    for (int32_t i = 0; i < count; i++) same[i] = gate[at / count];
+    job->kernels->activation(out + at, same, in + at, kind, count);
+  }
+}
+
 static void gate_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const gating_job_t *job = context;
@@ -314,6 +325,10 @@ static void gate_task(void *context, int64_t first, int64_t last, int worker) {
     const float *in = job->in + row * g->width, *gate = job->gate + row * g->gate_width;
     float *out = job->out + row * g->width;
     gate += g->gate_column;
+    if (g->gate_repeats > 1) {
+      gate_runs(job, out, in, gate, kind);
+      continue;
+    }
     if (g->gate_first || g->group == 0) job->kernels->activation(out, gate, in, kind, g->width);
     const float *from = g->gate_first ? out : in;
     for (int32_t at = 0; g->group > 0 && at < g->width; at += g->group) {
@@ -328,6 +343,7 @@ static void gate_task(void *context, int64_t first, int64_t last, int worker) {
 static void cpu_gate(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                      const gating_t *gating, int32_t rows) {
   gating_job_t job = {device->kernels, gating, FLOATS(in), FLOATS(gate), FLOATS(out)};
+  CHECK(gating->gate_repeats <= (gating->group == 0 ? GATE_REPEATS_MAX : 1));
   pool_run(device->pool, gate_task, &job, rows, INLINE_ELEMENTS / gating->width + 1);
 }
 

@@ -21,7 +21,7 @@
 
 struct device;
 
-enum { CONV_TAPS_MAX = 8 };
+enum { CONV_TAPS_MAX = 8, GATE_REPEATS_MAX = 512 };
 
 typedef struct state_desc {
   int32_t num_slots; /* with the null slot */
@@ -77,6 +77,8 @@ static inline int32_t recurrence_group(const recurrence_t *of, int32_t head) {
 typedef struct gating {
   int32_t width;                   /* columns of `in` and `out` */
   int32_t gate_width, gate_column; /* the gate: columns of rows of another buffer */
+  int32_t gate_repeats;            /* columns of `in` that share one of the gate, without a norm; at
+                                    * most GATE_REPEATS_MAX, a divisor of width; 0 = 1 */
   bool sigmoid;                    /* act is sigmoid, else silu */
   bool gate_first;
   int32_t group; /* columns that share a mean square; 0 = no norm */

@@ -211,7 +211,7 @@ template <class T> static void gate_case(const gate_case_t &c, int rows) {
   args.in = args.out = x.p, args.gate = d_gates.p, args.width = c.width;
   args.gate_width = gate_width, args.gate_column = c.extra;
   args.sigmoid = c.sigmoid, args.gate_first = c.first, args.group = c.group, args.eps = eps;
-  args.weight = d_weight.p, args.weight_repeats = c.repeats;
+  args.weight = d_weight.p, args.weight_repeats = c.repeats, args.gate_repeats = 1;
   MUST(gpu_gate(dtype_of<T>(), &args, rows, nullptr));
   check_close("gate of " + std::to_string(c.width) + " by " + std::to_string(c.group) + ", " +
                   name_of<T>(),
@@ -229,6 +229,32 @@ TEST(gates_of_recurrences) {
 TEST(gates_without_a_norm) {
   gate_case<bf16_t>({272, 0, 0, true, false, false}, 3);
   gate_case<f16_t>({2304, 0, 24, false, true, false}, 2);
+}
+
+/* One number of the gate for each head. */
+template <class T> static void gate_of_heads_case(int heads, int size, int extra, int rows) {
+  const int width = heads * size, gate_width = heads + extra;
+  const auto in = random_values<T>((size_t)rows * width, 2);
+  const auto gates = random_values<T>((size_t)rows * gate_width, 2);
+  std::vector<double> exact;
+  for (int r = 0; r < rows; r++)
+    for (int i = 0; i < width; i++) {
+      const double g = (double)to_float(gates[(size_t)r * gate_width + extra + i / size]);
+      exact.push_back((double)to_float(in[(size_t)r * width + i]) / (1 + std::exp(-g)));
+    }
+  device_array<T> x(in), d_gates(gates);
+  gpu_gate_t args = {};
+  args.in = args.out = x.p, args.gate = d_gates.p, args.width = width, args.sigmoid = 1;
+  args.gate_width = gate_width, args.gate_column = extra, args.gate_repeats = size;
+  MUST(gpu_gate(dtype_of<T>(), &args, rows, nullptr));
+  check_close("gate of " + std::to_string(heads) + " heads, " + name_of<T>(), exact,
+              as_double(x.get()), rounding_of<T>() * 1.1, 0.001);
+}
+
+TEST(gates_of_heads) {
+  gate_of_heads_case<bf16_t>(16, 128, 0, 3);
+  gate_of_heads_case<f16_t>(3, 20, 5, 4);
+  gate_of_heads_case<bf16_t>(5, 7, 1, 2);
 }
 
 template <class T> static void scale_case(int width, int rows) {

@@ -17,7 +17,11 @@ template <class T, int N>
 GPU_FN void load_gated(float (&x)[N], float (&gate)[N], const gpu_gate_t &args, int64_t row,
                        int32_t at) {
   load_some(x, (const T *)args.in + row * args.width + at);
-  load_some(gate, (const T *)args.gate + row * args.gate_width + args.gate_column + at);
+  const T *from = (const T *)args.gate + row * args.gate_width + args.gate_column;
+  if (args.gate_repeats == 1)
+    load_some(gate, from + at);
+  else
+    for (int j = 0; j < N; j++) gate[j] = to_float(from[(at + j) / args.gate_repeats]);
   for (int j = 0; j < N; j++) {
     gate[j] = args.sigmoid ? 1.0f / (1.0f + expf(-gate[j])) : act<GPU_SILU_MUL>(gate[j]);
     if (args.gate_first) x[j] = mul_rn(x[j], gate[j]);
@@ -67,12 +71,14 @@ static cudaError_t gate(const gpu_gate_t &args, int32_t rows, gpu_stream_t strea
 
 template <class T>
 static cudaError_t gate_any(const gpu_gate_t &args, int32_t rows, gpu_stream_t stream) {
-  const int32_t all = args.width | args.gate_width | args.gate_column | args.group;
+  const int32_t loaded = args.gate_repeats == 1 ? args.gate_width | args.gate_column : 0;
+  const int32_t all = args.width | loaded | args.group;
   return all % VECTOR == 0 ? gate<T, VECTOR>(args, rows, stream) : gate<T, 1>(args, rows, stream);
 }
 
 int gpu_gate(dtype_t dtype, const gpu_gate_t *args, int32_t rows, gpu_stream_t stream) {
-  if (args->width <= 0 || args->group < 0 || rows < 0 ||
+  if (args->width <= 0 || args->group < 0 || rows < 0 || args->gate_repeats < 1 ||
+      (args->gate_repeats > 1 && (args->group > 0 || args->width % args->gate_repeats != 0)) ||
       (args->group > 0 && (args->width % args->group != 0 || args->weight == nullptr)))
     return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;

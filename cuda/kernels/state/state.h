@@ -65,6 +65,7 @@ typedef struct gpu_gate {
   const void *in, *gate; /* [rows, width], [rows, gate_width] */
   void *out;             /* [rows, width]; may be `in` */
   int32_t width, gate_width, gate_column;
+  int32_t gate_repeats; /* columns that share one of the gate: 1, or, without a norm, a divisor */
   int sigmoid, gate_first;
   int32_t group; /* divides width; 0 = no norm */
   float eps;

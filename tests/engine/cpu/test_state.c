@@ -288,6 +288,7 @@ static double gate_exact(const gating_t *g, const float *in, const float *gate, 
   }
   if (g->group > 0)
     y *= weight[g->weight_repeats ? c % g->group : c] / sqrt(squares / span + g->eps);
+  if (g->gate_repeats > 1) c /= g->gate_repeats;
   return y * (g->sigmoid ? 1 / (1 + exp(-(double)z[c])) : silu(z[c]));
 }
 
@@ -297,6 +298,11 @@ Test(state, gates) {
       {.width = WIDTH, .gate_width = GATE_WIDTH, .gate_column = 11, .group = 20, .eps = 1e-5F},
       {.width = WIDTH, .gate_width = GATE_WIDTH, .group = 15, .eps = 1e-3F, .weight_repeats = true},
       {.width = WIDTH, .gate_width = GATE_WIDTH, .group = 60, .eps = 1e-5F, .gate_first = true},
+      {.width = WIDTH,
+       .gate_width = GATE_WIDTH,
+       .gate_column = 3,
+       .gate_repeats = 12,
+       .sigmoid = true},
   };
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);

@@ -132,7 +132,8 @@ static void naive_gate(device_t *device, act_t *out, const act_t *in, const act_
       }
       double inverse = g->group > 0 ? 1.0 / sqrt(squares / span + g->eps) : 1.0;
       for (int32_t i = first; i < first + span; i++) {
-        double act = g->sigmoid ? 1.0 / (1.0 + exp(-(double)z[i])) : silu(z[i]), weight = 1;
+        const double of = z[g->gate_repeats > 1 ? i / g->gate_repeats : i];
+        double act = g->sigmoid ? 1.0 / (1.0 + exp(-of)) : silu(of), weight = 1;
         const float *w = g->group > 0 ? naive_values(g->weight) : NULL;
         if (w != NULL) weight = g->weight_repeats ? w[i - first] : w[i];
         y[i] = (float)(x[i] * act * inverse * weight);
