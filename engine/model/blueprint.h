@@ -19,7 +19,7 @@ typedef enum rope_type {
   ROPE_LLAMA3,
   ROPE_YARN,
   ROPE_LONGROPE,
-  ROPE_PROPORTIONAL /* Gemma 4: of a whole head, of which the slow dimensions stand still */
+  ROPE_PROPORTIONAL /* Gemma 4, LFM3: of a whole head, of which the slow dimensions stand still */
 } rope_type_t;
 
 /* Which pairs of a head turn by the time, the line and the column of a token of a picture. */
@@ -52,6 +52,7 @@ typedef struct rope_config {
   double short_scale, long_scale;
   mrope_t mrope;
   int32_t sections[3]; /* pairs of time, line, column */
+  bool reversed;       /* turns by the negative of the angles (NanoChat) */
 } rope_config_t;
 
 typedef enum block_kind {
@@ -112,7 +113,8 @@ typedef struct blueprint {
   bool qkv_fused, latent_split; /* GGUF: q, k, v in one tensor; K, V of latent rows apart */
   bool qk_norm_whole, qk_norm_each, qk_norm_late, sinks; /* attention_t */
   bool attn_gate, attn_gate_apart;   /* attention's output is times sigmoid of a projection, whose
-                                      * rows stand behind each q or in a tensor apart */
+                                      * rows stand behind each q or in a tensor apart; */
+  bool attn_gate_by_head;            /* that has a row for each head, not for each of its values */
   mixer_config_t mixer;              /* of the layers with a state */
   bool norm_plus_one;                /* the stored norm weights are w of (1 + w) */
   double embed_scale;                /* of the embeddings; 1 = none */
@@ -124,6 +126,7 @@ typedef struct blueprint {
   double qkv_limit;         /* of the absolute values of q, k and v; 0 = none */
   bool gated_mlp;           /* gate, up, down; else fc1, fc2 */
   activation_t activation;
+  bool xielu;          /* instead: numbers of each layer, after fc1 */
   bool tied, headless; /* the head is the embedding; there is none: prompts become vectors */
   bool within;         /* the text model of a larger one, or a GGUF file, which may be */
   bool learned_positions;
@@ -136,6 +139,7 @@ typedef struct blueprint {
   int32_t num_experts, experts_top, expert_size, shared_size; /* 0 = none */
   int32_t expert_in; /* numbers that experts read and write (Nemotron 3 Super); 0 = hidden_size */
   bool experts_normalise, experts_mxfp4;
+  bool shared_mean;     /* the shared experts count half, as share_factor makes the others do */
   bool experts_stacked; /* one tensor for all experts: not one for each, or (Qwen3-VL) not turned */
   routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;

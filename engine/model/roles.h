@@ -63,7 +63,12 @@ typedef enum tensor_role {
   ROLE_SHARED_UP,     /* [s, h] */
   ROLE_SHARED_DOWN,   /* [h, s] */
   ROLE_SHARED_SWITCH, /* [1, h] */
-  ROLE_ATTN_GATE,     /* [Hq D, h] factors of the output of attention */
+  ROLE_ATTN_GATE,     /* [Hq D, h], or [Hq, h]: factors of the output of attention */
+  /* [1] of the activation of a layer's MLP (xielu_t) */
+  ROLE_XIELU_ABOVE,
+  ROLE_XIELU_BELOW,
+  ROLE_XIELU_BETA,
+  ROLE_XIELU_EPS,
   /* Of Gemma 4; the norms of the MLP are those of both parts together */
   ROLE_INPUT_GATE,      /* [P, h] of the embeddings of the layer */
   ROLE_INPUT_PROJECT,   /* [h, P] */
@@ -98,6 +103,7 @@ typedef enum form {
   FORM_PLAIN,            /* [rows, cols], or [rows] */
   FORM_TRANSPOSED,       /* [cols, rows] */
   FORM_ROW,              /* [1, rows] of a vector */
+  FORM_SCALAR,           /* [], used as a vector of one */
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
   FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head, or group */
   FORM_BY_HEAD,          /* [Hq, rows / Hq, cols] */

@@ -23,7 +23,8 @@ NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expe
          "post_norm2.weight")
 CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias")
 # Parts of names that transformers writes otherwise into files.
-STORED = {"mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
+STORED = {"lfm3": {".g_proj.": ".gate_proj."},
+          "mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
           "minimax_m2": {".mlp.": ".block_sparse_moe."},
           "exaone_moe": {".gate.e_score_correction_bias": ".e_score_correction_bias"},
           "hy_v3": {".mlp.gate.": ".mlp.router.gate.", ".shared_experts.": ".shared_mlp.",
@@ -100,10 +101,10 @@ def experts_of(model, name, shape, seed):
             made = unpack(*blocks(name, shape[0], shape[2], shape[1], seed))
             return made.transpose(0, 2, 1).copy()
         return values(name, shape, shape[1], seed)
-    if kind.startswith("granitemoe"):
+    if kind.startswith("granitemoe") and kind != "granitemoe_swa":
         part = "output_linear" if name.endswith("down_proj") else "input_linear"
         return values(name.split(".experts.")[0] + f".{part}.weight", shape, shape[2], seed)
-    if kind.startswith("gemma4"):
+    if kind.startswith("gemma4") or kind == "granitemoe_swa":
         return values(name, shape, shape[2], seed)
     base = name.rsplit(".", 1)[0]
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
@@ -142,9 +143,9 @@ def fill_buffers(model, seed, dtype):
     held = [*model.named_parameters(), *model.named_buffers()]
     with torch.no_grad():
         for full, tensor in held:
-            if full.endswith("layer_scalar"):
+            if full.endswith(("layer_scalar", "act_fn.beta", "act_fn.eps")):
                 made = torch.from_numpy(values(stored_name(model, full), (1,), 0, seed))
-                tensor.copy_(made.to(dtype).float())
+                tensor.copy_(made.to(dtype).float().reshape(tensor.shape))
             if full.endswith(CHOICE_BIASES):
                 made = values(stored_name(model, full), tuple(tensor.shape), 0, seed)
                 tensor.copy_(torch.from_numpy(made))
@@ -159,7 +160,7 @@ def fill(model, seed, dtype, rename=lambda name: name):
             name, shape = rename(stored_name(model, full)), tuple(parameter.shape)
             if full.endswith(CHOICE_BIASES):
                 continue
-            if model.config.model_type.startswith("granitemoe"):
+            if model.config.model_type in ("granitemoe", "granitemoeshared", "granitemoehybrid"):
                 name = name.replace(".router.weight", ".router.layer.weight")
             if ".experts." in name:
                 made = torch.from_numpy(experts_of(model, name, shape, seed))

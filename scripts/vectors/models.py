@@ -36,7 +36,7 @@ from decoder_cases import ADAPTERS, CASES as DECODER_CASES
 from gemma4_cases import CASES as GEMMA4_CASES
 from gguf_file import write as write_gguf
 from model_cases import ADAPTER_CASES, CASES, FILE_CASES, GGUF_CASES, LATER_CASES, WRAPPED_CASES
-from recent_cases import CASES as RECENT_CASES
+from recent_cases import CASES as RECENT_CASES, SECOND_CASES
 from state_cases import STATE_CASES
 from mixture_cases import CASES as MIXTURE_CASES
 from wrapped_cases import CASES as WRAPPER_CASES
@@ -230,6 +230,7 @@ def all_cases():
     rows += [(800 + i, name, *case) for i, (name, case) in enumerate(GEMMA4_CASES.items())]
     rows += [(900 + i, name, *case) for i, (name, case) in enumerate(MIXTURE_CASES.items())]
     rows += [(950 + i, name, *case) for i, (name, case) in enumerate(RECENT_CASES.items())]
+    rows += [(1050 + i, name, *case) for i, (name, case) in enumerate(SECOND_CASES.items())]
     return rows + [(980 + i, name, *case) for i, (name, case) in enumerate(WRAPPER_CASES.items())]
 
 

@@ -64,6 +64,40 @@ def hyperclovax(*args, **more):
             "architectures": ["HyperCLOVAXForCausalLM"], "model_type": "hyperclovax"}
 
 
+def granite_swa(*args, **more):
+    return {**granite(*args, **{"sliding_window": 16, "num_hidden_layers": 5, **more}),
+            "architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa"}
+
+
+def granitemoe_swa(*args, **more):
+    return {**granite_swa(*args, **{"num_local_experts": 5, "num_experts_per_tok": 2, **more}),
+            "architectures": ["GraniteMoeSWAForCausalLM"], "model_type": "granitemoe_swa"}
+
+
+def nanochat(*args, **more):
+    made = llama_like("NanoChatForCausalLM", "nanochat", *args, **{
+        "rope_theta": 1e4, "final_logit_softcapping": 15.0, **more})
+    return {**made, "hidden_act": "relu2"}
+
+
+def cohere2_moe(*args, **more):
+    """Two dense layers in front, which turn though they see everything."""
+    return without(llama_like("Cohere2MoeForCausalLM", "cohere2_moe", *args, **{
+        "rope_theta": 1e4, "layer_norm_eps": 1e-5, "logit_scale": 0.25, "head_dim": 32,
+        "sliding_window": 16, "num_hidden_layers": 5, "tie_word_embeddings": True,
+        "num_experts": 6, "num_experts_per_tok": 3, "num_shared_experts": 2,
+        "prefix_dense_intermediate_size": 88,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "dense", "sparse"],
+        "layer_types": [WINDOWS[0], WINDOWS[1], WINDOWS[0], WINDOWS[1], WINDOWS[1]], **more}),
+        "rms_norm_eps")
+
+
+def apertus(*args, **more):
+    made = llama_like("ApertusForCausalLM", "apertus", *args, **{
+        "rope_theta": 12e6, "rope_scaling": {"rope_type": "llama3", **LLAMA3}, **more})
+    return {**made, "hidden_act": "xielu"}
+
+
 def gpt_neo(hidden, heads, types, dtype="float32", **more):
     """Of 2021, and no decoder of decoder_cases.py: their numbers make their seeds."""
     return {"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "hidden_size": hidden,
@@ -245,10 +279,67 @@ def draw_hyperclovax(rng, dtype):
                        use_post_norm=rng.random() < 0.6)
 
 
-DRAWS = {"jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
+def draw_granite_swa(make):
+    """A base for each kind of layer, or some layers that do not rotate."""
+    def drawn(rng, dtype):
+        hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+        layers = rng.randint(1, 6)
+        types = [rng.choice(WINDOWS) for _ in range(layers)]
+        bases = dict(zip(WINDOWS, (rng.choice([0, 1e6]), rng.choice([1e4, 1e6]))))
+        more = {"num_hidden_layers": layers, "head_dim": head_dim,
+                "sliding_window": rng.choice([5, 16, 30]), "layer_types": types,
+                "layer_rope_theta": rng.choice([None, [bases[kind] for kind in types]]),
+                "attention_multiplier": rng.choice([0.0625, 0.2]),
+                "logits_scaling": rng.choice([1.0, 8.0]),
+                "attention_bias": rng.random() < 0.4}
+        if make is granitemoe_swa:
+            count = rng.randint(2, 7)
+            more |= {"num_local_experts": count, "shared_intermediate_size": rng.choice([0, 40]),
+                     "num_experts_per_tok": rng.randint(1, count) if dtype == "float32" else count}
+        return make(hidden, heads, kv_heads, mlp, dtype, **more)
+    return drawn
+
+
+def draw_nanochat(rng, dtype):
+    hidden, heads, kv_heads, mlp, _ = sizes(rng)
+    return nanochat(hidden, heads, kv_heads, mlp, dtype, **common(rng),
+                    attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.3,
+                    final_logit_softcapping=rng.choice([None, 15.0, 2.0]))
+
+
+def draw_cohere2_moe(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    count, layers = rng.randint(2, 7), rng.randint(1, 5)
+    made = cohere2_moe(
+        hidden, heads, kv_heads, mlp, dtype, num_hidden_layers=layers, head_dim=head_dim,
+        num_experts=count, sliding_window=rng.choice([5, 16, 30]),
+        num_experts_per_tok=rng.randint(1, count) if dtype == "float32" else count,
+        num_shared_experts=rng.randint(0, 2), attention_bias=rng.random() < 0.3,
+        shared_expert_combination_strategy=rng.choice(["average", "sum"]),
+        expert_selection_fn=rng.choice(["softmax", "sigmoid"]), norm_topk_prob=rng.random() < 0.6,
+        prefix_dense_intermediate_size=rng.choice([None, 88]),
+        prefix_dense_sliding_window_pattern=rng.choice([1, 2]),
+        rms_norm_eps=rng.choice([None, 1e-5]), tie_word_embeddings=rng.random() < 0.6,
+        mlp_layer_types=[rng.choice(["dense", "sparse"]) for _ in range(layers)],
+        layer_types=[rng.choice(WINDOWS) for _ in range(layers)])
+    if rng.random() < 0.4:  # the lists follow from numbers
+        made = without(made, "mlp_layer_types", "layer_types")
+        made |= {"first_k_dense_replace": rng.randint(0, layers), "sliding_window_pattern": 3}
+    return made
+
+
+def draw_apertus(rng, dtype):
+    hidden, heads, kv_heads, mlp, _ = sizes(rng)
+    return apertus(hidden, heads, kv_heads, mlp, dtype, **common(rng),
+                   attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.3)
+
+
+DRAWS = {"apertus": draw_apertus, "cohere2_moe": draw_cohere2_moe, "nanochat": draw_nanochat,
+         "jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
          "hyperclovax": draw_hyperclovax, "ministral": draw_ministral,
          "ministral3": draw_ministral3, "cwm": draw_cwm, "youtu": draw_youtu,
          "mistral4": draw_mistral4, "bloom": draw_by_distance(bloom), "mpt": draw_by_distance(mpt),
+         **{make.__name__: draw_granite_swa(make) for make in (granite_swa, granitemoe_swa)},
          **{make.__name__: draw_scored(make) for make in (exaone_moe, hy_v3, afmoe, mellum)}}
 
 CASES = {
@@ -293,4 +384,22 @@ CASES = {
     "recent-files-bloom": ("plain", bloom(48, 3, "bfloat16", n_layer=2, vocab_size=67)),
     "recent-mpt": (None, mpt(96, 6, attn={"clip_qkv": 0.5})),
     "recent-files-mpt": ("plain", mpt(48, 3, "bfloat16", n_layers=2, vocab_size=67)),
+}
+
+# Of 2026, later: their numbers make their seeds.
+SECOND_CASES = {
+    "recent-granite-swa": (None, granite_swa(96, 4, 2, 136, layer_rope_theta=[
+        0, 1e4, 1e4, 1e4, 0])),
+    "recent-granite-moe-swa": (None, granitemoe_swa(96, 4, 2, 56, shared_intermediate_size=40,
+                                                    layer_rope_theta=[1e6] + [1e4] * 3 + [1e6])),
+    "recent-nanochat": (None, nanochat(96, 4, 2, 136)),
+    "recent-files-nanochat": ("plain", nanochat(48, 3, 1, 64, "bfloat16", **TINY)),
+    "recent-cohere2-moe": (None, cohere2_moe(96, 4, 2, 56)),
+    "recent-files-cohere2-moe": ("plain", cohere2_moe(
+        48, 2, 1, 40, expert_selection_fn="sigmoid", num_experts_per_tok=6, rms_norm_eps=1e-5,
+        shared_expert_combination_strategy="sum",
+        **{**TINY, "num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"],
+           "layer_types": [WINDOWS[1], WINDOWS[0]]})),
+    "recent-apertus": (None, apertus(96, 4, 2, 136)),
+    "recent-files-apertus": ("plain", apertus(48, 3, 1, 64, "bfloat16", **TINY)),
 }

@@ -26,6 +26,18 @@ def lfm2_moe(*args, **more):
         "block_multiple_of")
 
 
+def lfm3(*args, head_dim=16, **more):
+    """Layers of three kinds: those with a window turn whole heads, the others half of each."""
+    made = llama_like("Lfm3ForCausalLM", "lfm3", *args, **{
+        "norm_eps": 1e-5, "conv_L_cache": 7, "conv_bias": False, "head_dim": head_dim,
+        "sliding_window": 16, "num_hidden_layers": 4, "pad_token_id": 0,
+        "layer_types": ["conv", "full_attention", "sliding_attention", "conv"], **more})
+    turned = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                 "partial_rotary_factor": 0.5},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    return {**without(made, "hidden_act", "rope_theta", "rms_norm_eps"), "rope_parameters": turned}
+
+
 LINEAR = {"linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
           "linear_key_head_dim": 16, "linear_value_head_dim": 24}
 MOE = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
@@ -128,6 +140,18 @@ def draw_lfm2(rng, dtype):
                 layer_types=draw_types(rng, more["num_hidden_layers"], "conv"))
 
 
+def draw_lfm3(rng, dtype):
+    sizes, head_dim, more = draw_sizes(rng, [8, 16, 32, 48])
+    types = draw_types(rng, more["num_hidden_layers"], "conv")
+    types = [rng.choice([kind, "sliding_attention"]) for kind in types]
+    if "full_attention" not in types:
+        types[rng.randrange(len(types))] = "full_attention"
+    return lfm3(*sizes, dtype, **more, head_dim=head_dim, conv_L_cache=rng.choice([3, 5, 7]),
+                conv_bias=rng.random() < 0.5, sliding_window=rng.choice([5, 16, 30]),
+                use_sandwich_norm=rng.random() < 0.7, use_attention_gate=rng.random() < 0.7,
+                attention_bias=rng.random() < 0.3, layer_types=types)
+
+
 def draw_lfm2_moe(rng, dtype):
     sizes, _, more = draw_sizes(rng, [8, 16, 32, 48])
     count = rng.randint(2, 6)
@@ -223,7 +247,7 @@ def draw_falcon_h1(rng, dtype):
                      "mamba_norm_before_gate": rng.random() < 0.5, **drawn})
 
 
-STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe,
+STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe, "lfm3": draw_lfm3,
                "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
                "nemotron_h": draw_nemotron_h, "falcon_h1": draw_falcon_h1,
                "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
@@ -287,4 +311,10 @@ STATE_CASES = {
     "state-files-nemotron-h-super": ("plain", nemotron_h(
         48, 2, 1, 64, hybrid_override_pattern="ME*E", moe_latent_size=24,
         time_step_limit=[0.3, 0.8], **STATE_TINY)),
+    "state-lfm3": (None, lfm3(96, 6, 2, 150)),
+    "state-files-lfm3": ("plain", lfm3(48, 3, 1, 96, "bfloat16", num_hidden_layers=3,
+                                       layer_types=["sliding_attention", "conv",
+                                                    "full_attention"],
+                                       use_sandwich_norm=False, use_attention_gate=False,
+                                       **STATE_TINY)),
 }

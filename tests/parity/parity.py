@@ -83,7 +83,7 @@ def compare_vectors(score, only):
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
                  **model_cases.LATER_CASES, **state_cases.STATE_CASES,
                  **gemma4_cases.CASES, **mixture_cases.CASES, **recent_cases.CASES,
-                 **wrapped_cases.CASES}
+                 **recent_cases.SECOND_CASES, **wrapped_cases.CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue

@@ -39,6 +39,7 @@ enum {
   FOR_NONE,
   FOR_GEMMA,
   FOR_ATTENTION_CAP,
+  FOR_FINAL_CAP,
   FOR_GRANITE,
   FOR_LOGIT_SCALE,
   FOR_EXPERTS,
@@ -66,7 +67,7 @@ static const struct {
     {"scale_attn_by_inverse_layer_idx", 0, FOR_NONE},
     {"reorder_and_upcast_attn", 0, FOR_NONE},
     {"attn_logit_softcapping", 0, FOR_ATTENTION_CAP},
-    {"final_logit_softcapping", 0, FOR_GEMMA},
+    {"final_logit_softcapping", 0, FOR_FINAL_CAP},
     {"query_pre_attn_scalar", 0, FOR_GEMMA},
     {"llama_4_scaling", 0, FOR_NONE},
     {"llama_4_scaling_beta", 0, FOR_NONE},
@@ -100,11 +101,14 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_GEMMA: return family->gemma_keys || family->gemma4_keys;
   case FOR_ATTENTION_CAP:
     return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
+  case FOR_FINAL_CAP:
+    return family->gemma_keys || family->gemma4_keys || family->final_softcap != 0;
   case FOR_GRANITE: return family->granite_keys || family->mixer_keys == MIXERS_FALCON;
   case FOR_LOGIT_SCALE: return family->logit_scale != 0;
   case FOR_EXPERTS: return family->expert_keys != EXPERTS_NONE;
   case FOR_SHARED_EXPERTS:
-    return family->expert_keys == EXPERTS_DEEPSEEK || family->expert_keys == EXPERTS_NEMOTRON;
+    return family->expert_keys == EXPERTS_DEEPSEEK || family->expert_keys == EXPERTS_NEMOTRON ||
+           family->expert_keys == EXPERTS_COHERE;
   case FOR_QK_NORM: return family->qk_norm_key != NULL || family->qk_norm_whole;
   case FOR_QK_LAYERNORM: /* StableLM */
     return family->qk_norm_key != NULL && strcmp(family->qk_norm_key, "qk_layernorm") == 0;
@@ -274,11 +278,12 @@ static void read_parallel(config_reader_t *reader, const family_t *family, bluep
 }
 
 static void read_norms(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  bp->norm = family->norm;
+  const bool is_rms = family->rms_by_key && json_is_given(config_get(reader, "rms_norm_eps"));
+  bp->norm = is_rms ? NORM_RMS : family->norm;
   bp->norm_eps = (float)family->norm_eps;
   if (!family->opt_keys) {
     const char *const *keys =
-        family->norm == NORM_RMS
+        bp->norm == NORM_RMS
             ? KEYS(family->norm_eps_key != NULL ? family->norm_eps_key : "rms_norm_eps",
                    "rms_norm_eps")
             : KEYS("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps", "norm_eps");
@@ -292,6 +297,7 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
   bp->attn_gate = family->attn_gate;
   bp->picture_mask = family->picture_mask;
   bp->attn_gate_apart = family->attn_gate_apart;
+  bp->attn_gate_by_head = family->attn_gate_by_head;
   bp->qk_norm = family->qk_norm;
   bp->qk_norm_each = family->qk_norm_each;
   bp->qk_norm_late = family->qk_norm_late;
@@ -350,6 +356,12 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
     config_refuse(reader, name, value, "\"%s\" for %s", family->activation, family->architecture);
     return;
   }
+  if (strcmp(family->activation, "xielu") == 0) {
+    bp->xielu = true;
+    if (value != NULL && !json_equals(value, "xielu"))
+      config_refuse(reader, name, value, "xielu for %s", family->architecture);
+    return;
+  }
   for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
     bool given = value != NULL ? json_equals(value, plain[i].name)
                                : strcmp(family->activation, plain[i].name) == 0;
@@ -398,8 +410,9 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
     bp->attn_scale = 1.0 / sqrt(scalar);
     if (family->attn_softcap != 0)
       bp->attn_softcap = positive_or_null(reader, "attn_logit_softcapping", family->attn_softcap);
-    bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   }
+  if (family->gemma_keys || (family->final_softcap != 0 && !family->gemma4_keys))
+    bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   if (family->clip_key) bp->qkv_limit = positive_or_null(reader, "clip_qkv", 0);
   if (family->embed_root_key != NULL && config_bool(reader, KEYS(family->embed_root_key), false))
     bp->embed_scale = sqrt((double)bp->hidden_size);

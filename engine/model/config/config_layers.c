@@ -64,6 +64,15 @@ static bool slides_by_rule(config_reader_t *reader, const family_t *family, int3
                          MODEL_LAYERS_MAX);
     return layer % pattern != 0;
   case WINDOW_PATTERN:
+    /* Command A+: dense layers in front have a pattern of their own. */
+    from = family->expert_keys == EXPERTS_COHERE
+               ? config_int(reader, KEYS("first_k_dense_replace"), 0, 0, MODEL_LAYERS_MAX)
+               : 0;
+    if (layer < from)
+      return (layer + 1) % config_int(reader, KEYS("prefix_dense_sliding_window_pattern"), 1, 1,
+                                      MODEL_LAYERS_MAX) !=
+             0;
+    layer -= (int32_t)from;
     pattern = config_int(
         reader,
         KEYS("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"),

@@ -83,20 +83,53 @@ static void read_lfm2_mlp(config_reader_t *reader, const family_t *family, bluep
   bp->intermediate_size = (int32_t)width;
 }
 
+/* LFM3: some of the layers with attention have a window. */
+static void read_lfm3(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const json_t *types = config_get(reader, "layer_types");
+  const json_t *type = json_is_given(types) && types->type == JSON_ARRAY ? json_first(types) : NULL;
+  bp->window =
+      (int32_t)config_int_or_null(reader, KEYS("sliding_window"), family->window, 0, 1, INT32_MAX);
+  if (json_is_given(types) &&
+      (types->type != JSON_ARRAY || types->count != (uint32_t)bp->num_layers)) {
+    config_refuse(reader, "layer_types", NULL, "must be a list of %d names, found %s of %u",
+                  bp->num_layers, json_type_name(types), types->count);
+    return;
+  }
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    const bool given = type != NULL;
+    const bool full = given ? json_equals(type, "full_attention") : i % 4 == 2;
+    const bool slides = given ? json_equals(type, "sliding_attention") : i % 4 == 0 && i > 0;
+    if (given && !full && !slides && !json_equals(type, "conv"))
+      config_refuse(reader, "layer_types", type,
+                    "full_attention, sliding_attention, conv (layer %d)", i);
+    if (slides && bp->window == 0)
+      config_refuse(reader, "sliding_window", NULL,
+                    "is null, but layer_types has sliding_attention");
+    bp->layer_flags[i] |= slides ? LAYER_SLIDES : full ? 0 : IN_PLACE;
+    if (given) type = json_next(type);
+  }
+  if (memchr(bp->layer_flags, LAYER_SLIDES, (size_t)bp->num_layers) == NULL) bp->window = 0;
+  if (!config_bool(reader, KEYS("use_sandwich_norm"), true)) bp->block = BLOCK_PRE_NORM;
+  bp->attn_gate = config_bool(reader, KEYS("use_attention_gate"), true);
+}
+
 static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   const json_t *types = config_get(reader, "layer_types");
   const json_t *indices = config_get(reader, "full_attn_idxs");
   mixer_config_t *mixer = &bp->mixer;
-  if (json_is_given(types))
+  const bool third = family->window > 0;
+  if (third)
+    read_lfm3(reader, family, bp);
+  else if (json_is_given(types))
     read_types(reader, types, "conv", bp);
   else if (json_is_given(indices))
     read_attention_indices(reader, indices, "full_attn_idxs", bp);
-  mixer->taps = (int32_t)config_int(reader, KEYS("conv_L_cache"), 3, 2, CONV_TAPS_MAX);
+  mixer->taps = (int32_t)config_int(reader, KEYS("conv_L_cache"), third ? 7 : 3, 2, CONV_TAPS_MAX);
   mixer->conv_bias = mixer->bias = config_bool(reader, KEYS("conv_bias"), false);
   bp->norm_eps = (float)config_double(reader, KEYS("norm_eps", "block_norm_eps"), family->norm_eps,
                                       1e-30, 0.999, false);
   bp->tied = config_bool(reader, KEYS("tie_embedding", "tie_word_embeddings"), family->tied);
-  if (family->expert_keys == EXPERTS_NONE) read_lfm2_mlp(reader, family, bp);
+  if (family->expert_keys == EXPERTS_NONE && !third) read_lfm2_mlp(reader, family, bp);
   mixer->kind = MIXER_CONV;
 }
 

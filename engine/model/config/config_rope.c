@@ -67,7 +67,7 @@ static rope_type_t read_type(config_reader_t *reader, const family_t *family) {
                {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
                {"su", ROPE_LONGROPE},     {"mrope", ROPE_DEFAULT}};
   const json_t *type = json_get(reader->root, "rope_type");
-  if (family->gemma4_keys && json_equals(type, "proportional")) return ROPE_PROPORTIONAL;
+  if (family->proportional > 0 && json_equals(type, "proportional")) return ROPE_PROPORTIONAL;
   if (type == NULL) type = json_get(reader->root, "type"); /* as in transformers */
   if (!json_is_given(type)) return ROPE_DEFAULT;
   if (family->longrope && json_equals(type, "yarn")) return ROPE_LONGROPE;
@@ -305,9 +305,9 @@ static void read_angles(config_reader_t *reader, const family_t *family, bool sl
     reader->code = inner.code;
   } else if (family->expert_keys == EXPERTS_GPT_OSS) {
     take_oss_default(rope, &original);
-  } else if (family->gemma4_keys && !sliding) {
+  } else if (family->proportional > 0 && !sliding) {
     rope->type = ROPE_PROPORTIONAL;
-    partial = 0.25; /* class default */
+    partial = family->proportional; /* class default */
   }
   bool proportional = rope->type == ROPE_PROPORTIONAL;
   if (partial != 1.0 && !family->longrope && family->rotary_factor == 0 &&
@@ -386,9 +386,47 @@ static void check_whole_factor(config_reader_t *reader, const blueprint_t *bp) {
                   bp->head_dim, own);
 }
 
+/* Granite SWA: a base of the rotation for every layer, 0 = none. Layers of a kind, with a window or
+ * without, must have one. */
+static void read_layer_thetas(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *list = config_get(reader, "layer_rope_theta");
+  double thetas[2] = {0, 0}; /* of the layers without a window, of those with one */
+  int32_t layer = 0;
+  if (!json_is_given(list)) return;
+  if (list->type != JSON_ARRAY || list->count != (uint32_t)bp->num_layers) {
+    config_refuse(reader, "layer_rope_theta", NULL, "must be a list of %d numbers, found %s of %u",
+                  bp->num_layers, json_type_name(list), list->count);
+    return;
+  }
+  JSON_EACH(item, list) {
+    uint8_t *flags = &bp->layer_flags[layer++];
+    double *known = &thetas[(*flags & LAYER_SLIDES) != 0], theta;
+    if (!json_double(item, &theta) || !isfinite(theta) || theta < 0 || theta > THETA_MAX) {
+      config_refuse(reader, "layer_rope_theta", item, "0..%g for every layer", THETA_MAX);
+      return;
+    }
+    if (theta > 0 && *known > 0 && theta != *known) {
+      config_refuse(reader, "layer_rope_theta", item,
+                    "%g, as in layers before with %s window, or 0 (layer %d)", *known,
+                    *flags & LAYER_SLIDES ? "a" : "no", layer - 1);
+      return;
+    }
+    if (theta > 0)
+      *known = theta;
+    else
+      *flags |= LAYER_NO_ROPE;
+  }
+  bp->rope.theta = thetas[0] > 0 ? thetas[0] : thetas[1];
+  if (thetas[0] > 0 && thetas[1] > 0 && thetas[0] != thetas[1]) {
+    bp->local_rope = bp->rope;
+    bp->local_rope.theta = thetas[1];
+  }
+}
+
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint) {
-  rope_config_t start = {.type = ROPE_DEFAULT, .factor = 1.0, .truncate = true};
+  rope_config_t start = {
+      .type = ROPE_DEFAULT, .factor = 1.0, .truncate = true, .reversed = family->rope_reversed};
   rope_config_t *rope = &blueprint->rope, *local = &blueprint->local_rope;
   *rope = *local = start;
   blueprint->rope_pairs = family->rope_pairs;
@@ -419,5 +457,6 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
     read_angles(reader, family, true, max_positions, head_dim, local);
   else
     local->type = ROPE_NONE;
+  if (family->layer_thetas && reader->code == 0) read_layer_thetas(reader, blueprint);
   if (reader->code == 0) note_readings(reader, family, blueprint);
 }

@@ -175,6 +175,37 @@ static void read_lfm2(config_reader_t *reader, const family_t *family, blueprint
   mark_layers(bp, first, bp->num_layers, 1);
 }
 
+/* Command A+: the shares of the k largest logits; shared experts are added, or their mean with the
+ * others is taken. Dense layers turn, though they see everything, unless they have windows. */
+static void read_cohere(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const json_t *mean = config_get(reader, "shared_expert_combination_strategy");
+  const json_t *rule = config_get(reader, "expert_selection_fn");
+  bp->num_experts =
+      (int32_t)config_int(reader, KEYS("num_experts"), family->num_experts, 1, EXPERTS_MAX);
+  bp->experts_top = (int32_t)config_int(reader, KEYS("num_experts_per_tok"), family->experts_top, 1,
+                                        EXPERTS_TOP_MAX);
+  bp->expert_size = bp->intermediate_size;
+  bp->intermediate_size =
+      (int32_t)config_int_or_null(reader, KEYS("prefix_dense_intermediate_size"), bp->expert_size,
+                                  bp->expert_size, 1, EXPERT_SIZE_MAX);
+  bp->shared_size =
+      bp->expert_size * (int32_t)config_int(reader, KEYS("num_shared_experts"), 0, 0, SHARED_MAX);
+  need_word(reader, "shared_expert_combination_strategy", KEYS("average", "sum"));
+  need_word(reader, "expert_selection_fn", KEYS("softmax", "sigmoid"));
+  if (json_is_given(rule) && json_equals(rule, "sigmoid")) {
+    bp->routing = ROUTING_SIGMOID;
+    bp->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), true);
+  }
+  bp->shared_mean = bp->shared_size > 0 && !(json_is_given(mean) && json_equals(mean, "sum"));
+  if (bp->shared_mean) bp->share_factor = 0.5;
+  bp->group_pairs = false;
+  config_read_dense_layers(reader, family, bp);
+  if (config_int(reader, KEYS("prefix_dense_sliding_window_pattern"), 1, 1, MODEL_LAYERS_MAX) != 1)
+    return;
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    if (!(bp->layer_flags[i] & LAYER_EXPERTS)) bp->layer_flags[i] &= (uint8_t)~LAYER_NO_ROPE;
+}
+
 /* The layers with experts are marked; a model may have none. */
 static void read_nemotron(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bool any = false;
@@ -203,6 +234,7 @@ void config_read_router(config_reader_t *reader, const family_t *family, bluepri
   case EXPERTS_ERNIE: read_ernie(reader, family, blueprint); break;
   case EXPERTS_MINIMAX: read_minimax(reader, family, blueprint); break;
   case EXPERTS_LFM2: read_lfm2(reader, family, blueprint); break;
+  case EXPERTS_COHERE: read_cohere(reader, family, blueprint); break;
   case EXPERTS_NEMOTRON: read_nemotron(reader, family, blueprint); break;
   default: read_deepseek(reader, family, blueprint); break;
   }

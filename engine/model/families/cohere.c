@@ -1,4 +1,4 @@
-/* cohere.c: Command R and Command A: one norm a layer, without biases.
+/* cohere.c: Command R, Command A and A+: one norm a layer, without biases.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -18,6 +18,17 @@ static const tensor_pattern_t cohere_patterns[] = {
     DENSE_ROWS,
 };
 
+static const tensor_pattern_t cohere_moe_patterns[] = {
+    DECODER_ROWS,
+    NORM(ROLE_ATTN_NORM, "input_layernorm", "attn_norm"),
+    PROJECTION_ROWS,
+    DENSE_ROWS,
+    ROUTER("mlp.gate", WHEN_NEVER),
+    EXPERTS("mlp.experts.*.", "gate_proj", "up_proj", "down_proj"),
+    SHARED_ROWS("mlp.shared_experts."),
+};
+
+static const layout_t layout_cohere_moe = {LLAMA_LIKE(cohere_moe_patterns)};
 static const layout_t layout_cohere = {LLAMA_LIKE(cohere_patterns)};
 
 #define COHERE                                                                                     \
@@ -33,6 +44,11 @@ static const family_t rows[] = {
     {COHERE, NAMES("cohere2", "Cohere2ForCausalLM"), .window = 4096, .rope_theta = 1e4,
      .qk_norm_key = NULL, .window_rule = WINDOW_PATTERN, .window_pattern = 4,
      .full_rule = FULL_UNROTATED, .qk_norm_each = false},
+    {COHERE, NAMES("cohere2_moe", "Cohere2MoeForCausalLM"), .layout = &layout_cohere_moe,
+     .head_dim = 128, .window = 4096, .rope_theta = 1e4, .qk_norm_key = NULL,
+     .window_rule = WINDOW_PATTERN, .window_pattern = 4, .full_rule = FULL_UNROTATED,
+     .qk_norm_each = false, .rms_by_key = true, .expert_keys = EXPERTS_COHERE, .num_experts = 8,
+     .experts_top = 2, .routing = ROUTING_SOFTMAX, .dense_rule = DENSE_EITHER},
 };
 
 static const gguf_name_t gguf[] = {

@@ -33,6 +33,7 @@ typedef struct family {
   int32_t max_positions, window;
   int32_t eos_id, bos_id; /* -1 = none */
   double norm_eps, rope_theta /* 0 = must be given */;
+  bool rms_by_key;          /* of NORM_LAYER: NORM_RMS where rms_norm_eps is given */
   const char *norm_eps_key; /* of an RMSNorm, beside rms_norm_eps; NULL = no such key */
   const char *activation;
   bool tied;
@@ -56,13 +57,16 @@ typedef struct family {
   block_kind_t block;
   bool qk_norm_whole, qk_norm_each, qk_norm_late; /* attention_t */
   bool sinks, no_rope_keys, longrope;
+  bool layer_thetas;      /* layer_rope_theta: a base for each layer; 0 = it does not rotate */
   double local_theta;     /* of sliding layers; -1 = theta without scaling, 0 = as the others */
   bool gemma_keys;        /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
   bool gemma4_keys;       /* config_gemma4.c */
   int32_t per_layer_size; /* class default of hidden_size_per_layer_input */
-  double rotary_factor;   /* default of partial_rotary_factor; 0 = all dimensions are rotated */
-  bool rope_pairs;        /* the files have the dimensions of a rotated pair side by side */
-  double attn_scale;      /* of q.k, whatever the keys say; 0 = as they say */
+  double proportional;  /* knows this kind of rotation: the part that moves without a key; 0 = no */
+  double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */
+  bool rope_reversed;   /* it turns by the negative of the angles */
+  bool rope_pairs;      /* the files have the dimensions of a rotated pair side by side */
+  double attn_scale;    /* of q.k, whatever the keys say; 0 = as they say */
   const char *parallel_key; /* true: BLOCK_PARALLEL, false: BLOCK_PRE_NORM; absent: `block` */
   bool shared_norm;         /* attention and MLP of a parallel block read one norm */
   bool falcon_keys;         /* new_decoder_architecture and what it decides */
@@ -81,8 +85,8 @@ typedef struct family {
   bool mpt_keys;      /* attn_config */
   bool distances;     /* scores have a number by distance (MPNet) */
   bool clip_key;      /* clip_qkv bounds q, k and v */
-  bool attn_gate, attn_gate_apart; /* of blueprint_t */
-  const char *embed_root_key;      /* true: embeddings times sqrt(h); NULL = no such key */
+  bool attn_gate, attn_gate_apart, attn_gate_by_head; /* of blueprint_t */
+  const char *embed_root_key; /* true: embeddings times sqrt(h); NULL = no such key */
   mixer_keys_t mixer_keys;
   /* encoders: attention in both directions, no head */
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */

@@ -86,8 +86,8 @@ static const layout_t layout_gemma4 = {LLAMA_LIKE(gemma4_patterns)};
          .picture_mask = PICTURES_WHOLE
 #define GEMMA4_TEXT                                                                                \
   GEMMA3_TEXT, .layout = &layout_gemma4, SIZES(262144, 2304, 9216, 30, 8, 4, 256, 131072),         \
-               .window = 512, .gemma_keys = false, .gemma4_keys = true, .per_layer_size = 256,     \
-               .expert_keys = EXPERTS_GEMMA4
+               .window = 512, .gemma_keys = false, .gemma4_keys = true, .proportional = 0.25,      \
+               .per_layer_size = 256, .expert_keys = EXPERTS_GEMMA4
 #define GEMMA4_UNIFIED_TEXT                                                                        \
   GEMMA4_TEXT, SIZES(262144, 2304, 9216, 30, 8, 4, 256, 262144), .window = 1024, .per_layer_size = 0
 

@@ -1,4 +1,4 @@
-/* granite.c: Granite, HyperCLOVA X, Granite 4 with layers of Mamba-2, and Bamba.
+/* granite.c: Granite, HyperCLOVA X, Granite 4 with layers of Mamba-2, Granite SWA, and Bamba.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -22,6 +22,9 @@ static const tensor_pattern_t clova_patterns[] = {
            FORM_PLAIN),
 };
 
+#define SHARED_UP_OF_BOTH                                                                          \
+  FUSED(ROLE_SHARED_GATE, "input_linear", DIM_SHARED_UP, DIM_HIDDEN, WHEN_SHARED)
+
 /* Without experts the shared MLP is the only one. */
 static const tensor_pattern_t granite_hybrid_patterns[] = {
     DECODER_ROWS,
@@ -37,10 +40,30 @@ static const tensor_pattern_t granite_hybrid_patterns[] = {
     STACKED(ROLE_EXPERT_GATE_UP, "input_linear", DIM_EXPERT_UP, DIM_HIDDEN),
     STACKED(ROLE_EXPERT_DOWN, "output_linear", DIM_HIDDEN, DIM_EXPERT),
     GGUF_EXPERTS(WHEN_NEVER),
-    FUSED(ROLE_SHARED_GATE, "input_linear", DIM_SHARED_UP, DIM_HIDDEN, WHEN_SHARED),
+    SHARED_UP_OF_BOTH,
     APART(ROLE_SHARED_GATE, "ffn_gate_shexp", DIM_SHARED, DIM_HIDDEN, WHEN_SHARED, WHEN_NEVER),
     APART(ROLE_SHARED_UP, "ffn_up_shexp", DIM_SHARED, DIM_HIDDEN, WHEN_SHARED, WHEN_NEVER),
     SHARED(ROLE_SHARED_DOWN, "shared_mlp.output_linear", "ffn_down_shexp", DIM_HIDDEN, DIM_SHARED),
+};
+
+/* Attention with sinks, as gpt-oss has them. */
+#define SINKS                                                                                      \
+  STORED(ROLE_SINKS, "self_attn.sinks!", DIM_HEADS, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER, FORM_PLAIN)
+static const tensor_pattern_t granite_swa_patterns[] = {
+    DECODER_ROWS, PRE_NORMS, PROJECTION_ROWS, SINKS, DENSE_ROWS,
+};
+
+static const tensor_pattern_t granite_moe_swa_patterns[] = {
+    DECODER_ROWS,
+    PRE_NORMS,
+    PROJECTION_ROWS,
+    SINKS,
+    ROUTER("block_sparse_moe.router", WHEN_NEVER),
+    STACKED(ROLE_EXPERT_GATE_UP, "experts.gate_up_proj!", DIM_EXPERT_UP, DIM_HIDDEN),
+    STACKED(ROLE_EXPERT_DOWN, "experts.down_proj!", DIM_HIDDEN, DIM_EXPERT),
+    SHARED_UP_OF_BOTH,
+    STORED(ROLE_SHARED_DOWN, "shared_mlp.output_linear", DIM_HIDDEN, DIM_SHARED, WHEN_SHARED,
+           WHEN_NEVER, FORM_PLAIN),
 };
 
 /* Falcon-H1, too: there every layer has attention and a state. Its second norm has no suffix in
@@ -63,12 +86,19 @@ static const tensor_pattern_t bamba_patterns[] = {
 
 static const layout_t layout_clova = {LLAMA_LIKE(clova_patterns)};
 static const layout_t layout_granite_hybrid = {LLAMA_LIKE(granite_hybrid_patterns)};
+static const layout_t layout_granite_swa = {LLAMA_LIKE(granite_swa_patterns)};
+static const layout_t layout_granite_moe_swa = {LLAMA_LIKE(granite_moe_swa_patterns)};
 const layout_t layout_bamba = {LLAMA_LIKE(bamba_patterns)};
 
 #define GRANITEMOE                                                                                 \
   LLAMA_PARTS, .layout = &layout_granite_hybrid, SIZES(32000, 4096, 11008, 32, 32, 0, 0, 2048),    \
                IDS(2, 1), .attention_bias_key = "attention_bias", .granite_keys = true,            \
                .expert_keys = EXPERTS_MIXTRAL, .num_experts = 8, .experts_top = 2
+
+/* Every fourth layer from 0 on sees everything. */
+#define SINKS_AND_WINDOWS                                                                          \
+  .sinks = true, .window = 128, .window_rule = WINDOW_BEHIND, .window_pattern = 4,                 \
+  .layer_thetas = true
 
 static const family_t rows[] = {
     {LLAMA_PARTS, NAMES("granite", "GraniteForCausalLM"),
@@ -84,6 +114,12 @@ static const family_t rows[] = {
      .expert_keys = EXPERTS_GRANITE},
     {GRANITEMOE, NAMES("granitemoehybrid", "GraniteMoeHybridForCausalLM"),
      .mixer_keys = MIXERS_GRANITE, .gguf_zipped = true},
+    {LLAMA_PARTS, NAMES("granite_swa", "GraniteSWAForCausalLM"), .layout = &layout_granite_swa,
+     SIZES(100352, 2560, 8192, 24, 20, 4, 0, 8192), IDS(100257, 100257), .norm_eps = 1e-5,
+     .tied = true, .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",
+     .granite_keys = true, SINKS_AND_WINDOWS},
+    {GRANITEMOE, NAMES("granitemoe_swa", "GraniteMoeSWAForCausalLM"),
+     .layout = &layout_granite_moe_swa, .expert_keys = EXPERTS_GRANITE, SINKS_AND_WINDOWS},
     {LLAMA_PARTS, NAMES("bamba", "BambaForCausalLM"), .layout = &layout_bamba,
      SIZES(128000, 4096, 14336, 32, 32, 8, 0, 262144), IDS(2, 1), .norm_eps = 1e-5,
      .attention_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias", .rotary_factor = 0.5,

@@ -78,8 +78,10 @@ typedef struct layer {
   const weight_t *down;      /* [h, f] */
   const vector_t *down_bias; /* [h] or NULL */
   lora_target_t lora[LORA_TARGETS];
-  const weight_t *attn_gate; /* [Hq D, h] or NULL */
-  mixer_t mixer;             /* in the place of attention, or beside it; `in` NULL = none */
+  const weight_t *attn_gate;      /* [Hq D, h], or [Hq, h], or NULL */
+  mixer_t mixer;                  /* in the place of attention, or beside it; `in` NULL = none */
+  xielu_t xielu;                  /* all NULL but with blueprint_t.xielu */
+  const vector_t *shared_factors; /* of the inner values of shared experts, or NULL */
   const vector_t *qkv_factors, *up_factors; /* of the columns of qkv and up, or NULL */
   moe_t moe;                                /* num_experts 0: the layer is dense */
   const weight_t *experts_in, *experts_out; /* [H, h], [h, H] around the experts, or NULL */

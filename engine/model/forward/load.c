@@ -96,6 +96,29 @@ static void place(model_load_t *load, attention_t *attention, const blueprint_t 
   attention->group = grouped ? 1 + *stored / load->group_parts : 0;
 }
 
+static const vector_t *numbers(model_load_t *load, const float *values, int64_t count) {
+  weight_loader_t *loader = &load->loader;
+  vector_t *made = NULL;
+  if (load->code != 0) return NULL;
+  if (loader->planned != NULL)
+    *loader->planned += (size_t)count * sizeof(float);
+  else
+    load->code = loader->ops->vector(loader->device, values, count, &made, load->error);
+  return made;
+}
+
+/* A vector that files do not have, since all its numbers are the same. */
+static const vector_t *same(model_load_t *load, int32_t count, float value) {
+  float *values = calloc((size_t)count, sizeof *values);
+  const vector_t *made = NULL;
+  if (values == NULL && load->code == 0)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for factors");
+  for (int32_t i = 0; values != NULL && i < count; i++) values[i] = value;
+  if (values != NULL) made = numbers(load, values, count);
+  free(values);
+  return made;
+}
+
 static attention_t attention(model_load_t *load, const model_t *model, int32_t i) {
   static const tensor_role_t q_norm = ROLE_Q_NORM, k_norm = ROLE_K_NORM, sinks = ROLE_SINKS;
   const blueprint_t *bp = &model->blueprint;
@@ -128,6 +151,8 @@ static attention_t attention(model_load_t *load, const model_t *model, int32_t i
       .k_norm = changed_vector(load, i, false, 1, &k_norm, change),
       .sinks = vector(load, i, false, 1, &sinks),
   };
+  if (bp->qk_norm && tensors_get(&load->loader.list, ROLE_Q_NORM, i, false) == NULL)
+    made.q_norm = made.k_norm = same(load, made.head_dim, 1.0f);
   place(load, &made, bp, i);
   return made;
 }
@@ -436,17 +461,6 @@ static void load_attention(model_load_t *load, model_t *model, int32_t i) {
   layer->o_bias = vector(load, i, true, 1, &o);
 }
 
-static const vector_t *numbers(model_load_t *load, const float *values, int64_t count) {
-  weight_loader_t *loader = &load->loader;
-  vector_t *made = NULL;
-  if (load->code != 0) return NULL;
-  if (loader->planned != NULL)
-    *loader->planned += (size_t)count * sizeof(float);
-  else
-    load->code = loader->ops->vector(loader->device, values, count, &made, load->error);
-  return made;
-}
-
 /* What K and Q of a layer make of the vectors of distances. */
 static void load_tables(model_load_t *load, model_t *model, int32_t i) {
   static const tensor_role_t roles[2] = {ROLE_K, ROLE_Q};
@@ -499,7 +513,18 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   const int32_t *cuts = model->cuts.mlp, rank = bp->shard.rank;
   const int32_t width = model->is_cut ? cuts[rank + 1] - cuts[rank] : layer->mlp_width;
   const int32_t widths[2] = {width, width};
+  if (bp->xielu) {
+    static const tensor_role_t roles[4] = {ROLE_XIELU_ABOVE, ROLE_XIELU_BELOW, ROLE_XIELU_BETA,
+                                           ROLE_XIELU_EPS};
+    layer->xielu =
+        (xielu_t){vector(load, i, false, 1, &roles[0]), vector(load, i, false, 1, &roles[1]),
+                  vector(load, i, false, 1, &roles[2]), vector(load, i, false, 1, &roles[3])};
+  }
   layer->up_factors = column_factors(load, bp, bp->mixer.mlp_factors, widths, 2);
+  const int32_t *shared = model->cuts.shared;
+  if (bp->shared_mean && bp->layer_flags[i] & LAYER_EXPERTS)
+    layer->shared_factors =
+        same(load, model->is_cut ? shared[rank + 1] - shared[rank] : bp->shared_size, 0.5f);
   if (bp->layer_scalars) load_beside(load, bp, layer, i);
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }

@@ -432,8 +432,12 @@ static void attend(model_t *model, const layer_t *layer, const block_input_t *in
   act_t *out = gathers ? model->own : model->attn;
   ops->attention(device, out, model->qkv, &layer->attention);
   if (layer->attn_gate != NULL) {
-    const int32_t inner = layer->attention.num_heads * layer->attention.head_dim;
-    const gating_t gating = {.width = inner, .gate_width = inner, .sigmoid = true};
+    const int32_t heads = layer->attention.num_heads, size = layer->attention.head_dim;
+    const bool by_head = model->blueprint.attn_gate_by_head;
+    const gating_t gating = {.width = heads * size,
+                             .gate_width = by_head ? heads : heads * size,
+                             .gate_repeats = by_head ? size : 1,
+                             .sigmoid = true};
     ops->linear(device, model->attn_gate, input.rows, layer->attn_gate, NULL, NULL, rows);
     ops->state->gate(device, out, out, model->attn_gate, &gating, rows);
   }
@@ -511,6 +515,14 @@ static void widen(model_t *model, const layer_t *layer, const block_input_t *in,
     if (gathers) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
     return;
   }
+  if (model->blueprint.xielu) {
+    const fused_linear_t plain = {
+        .norm = in->norm, .normed = in->normed, .weight = layer->up, .bias = layer->up_bias};
+    fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, out, in->rows, &plain, rows);
+    model->ops->values->xielu(model->device, out, &layer->xielu, width, rows);
+    if (gathers) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
+    return;
+  }
   const fused_linear_t up = {.norm = in->norm,
                              .normed = in->normed,
                              .weight = layer->up,
@@ -520,6 +532,7 @@ static void widen(model_t *model, const layer_t *layer, const block_input_t *in,
                              .width = width,
                              .sums = model->up};
   fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, out, in->rows, &up, rows);
+  multiply(model, out, layer->shared_factors, width, rows);
   if (gathers) model->ops->ranks->gather(model->device, model->act, out, NULL, cuts, rows);
 }
 
@@ -656,7 +669,7 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
     ops->norm(device, hidden, scratch, NULL, &layer->mlp_norm, rows);
     break;
   case BLOCK_SANDWICH:
-    attention_block(model, layer, scratch, &attn_normed, NULL, rows);
+    token_block(model, layer, scratch, &attn_normed, NULL, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->attn_out_norm, rows);
     out = layer->moe.num_experts > 0 && !model->blueprint.experts_beside ? model->expert_out
                                                                          : scratch;
@@ -675,7 +688,12 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
     break;
   case BLOCK_PARALLEL: /* both read hidden before either adds to it */
     attend(model, layer, &attn_normed, rows);
-    widen(model, layer, &mlp_normed, model->blueprint.intermediate_size, rows);
+    if (layer->moe.num_experts > 0) { /* what attention gives is complete and not added yet */
+      expert_block(model, layer, hidden, &mlp_normed, hidden, rows);
+      project_attention(model, layer, hidden, hidden, rows);
+      break;
+    }
+    widen(model, layer, &mlp_normed, layer->mlp_width, rows);
     project_attention(model, layer, hidden, hidden, rows);
     narrow(model, layer, hidden, hidden, rows);
     break;

@@ -67,6 +67,7 @@ void rope_frequencies(const rope_config_t *rope, int32_t max_model_len, double *
     *scale = derive ? 0.1 * log(rope->factor) + 1.0
                     : (rope->attention_factor != 0.0 ? rope->attention_factor : 1.0);
   }
+  for (int32_t i = 0; i < half && rope->reversed; i++) inv_freq[i] = -inv_freq[i];
 }
 
 void rope_axes(const rope_config_t *rope, uint8_t *axes) {

@@ -129,9 +129,11 @@ static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
   if (bp->attn_gate && ops->state == NULL) return "gated attention";
   if (bp->qkv_limit > 0 && ops->values == NULL) return "clipped q, k and v";
+  if (bp->xielu && ops->values == NULL) return "activation";
   const bool by_distance =
       bp->alibi_max > 0 || bp->distance_buckets > 0 || bp->encoder.distance_span > 0;
   if (by_distance && ops->values == NULL) return "scores by distance";
+  if (bp->shared_mean && ops->state == NULL) return "mean of experts";
   if (bp->expert_in > 0 && ops->per_layer == NULL) return "experts of a smaller vector";
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   return missing ? "experts" : NULL;

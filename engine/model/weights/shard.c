@@ -245,7 +245,12 @@ shard_rows_t shard_rows_of(const blueprint_t *bp, tensor_role_t role, int64_t al
   case ROLE_QKV:
     if (bp->kv_rank == 0) add_heads(bp, &rows);
     break;
-  case ROLE_ATTN_GATE: add_columns(bp, cuts.heads, 0, &rows); break;
+  case ROLE_ATTN_GATE:
+    if (bp->attn_gate_by_head)
+      add_piece(&rows, first_head(bp, bp->shard.rank), shard_heads(bp));
+    else
+      add_columns(bp, cuts.heads, 0, &rows);
+    break;
   case ROLE_O: add_reader(bp, cuts.hidden, bp->kv_rank > 0 ? NULL : cuts.heads, &rows); break;
   case ROLE_MIX_IN: add_columns(bp, cuts.mixer, 0, &rows); break;
   case ROLE_MIX_OUT: add_reader(bp, cuts.hidden, NULL, &rows); break;

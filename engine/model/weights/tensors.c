@@ -298,6 +298,7 @@ static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},
       [FORM_TRANSPOSED] = {tensor->cols, tensor->rows},
       [FORM_ROW] = {1, tensor->rows},
+      [FORM_SCALAR] = {1},
       [FORM_HEADS] = {tensor->rows / MAX(head_dim, 1), head_dim},
       [FORM_BY_HEAD] = {heads, tensor->rows / heads, tensor->cols},
       [FORM_CONV] = {tensor->rows / MAX(taps, 1), 1, taps},
@@ -309,12 +310,19 @@ static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
-  static const int ranks[] = {[FORM_PLAIN] = 2,        [FORM_ROW] = 3,
-                              [FORM_HEADS] = 3,        [FORM_TRANSPOSED] = 2,
-                              [FORM_CONV] = 4,         [FORM_EACH] = 2,
-                              [FORM_EACH_HEAD] = 2,    [FORM_BY_HEAD] = 3,
-                              [FORM_STACK] = 3,        [FORM_STACK_TRANSPOSED] = 3,
-                              [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
+  static const int ranks[] = {[FORM_PLAIN] = 2,
+                              [FORM_ROW] = 3,
+                              [FORM_SCALAR] = 1,
+                              [FORM_HEADS] = 3,
+                              [FORM_TRANSPOSED] = 2,
+                              [FORM_CONV] = 4,
+                              [FORM_EACH] = 2,
+                              [FORM_EACH_HEAD] = 2,
+                              [FORM_BY_HEAD] = 3,
+                              [FORM_STACK] = 3,
+                              [FORM_STACK_TRANSPOSED] = 3,
+                              [FORM_STACK_BLOCKS] = 4,
+                              [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }

@@ -528,7 +528,24 @@ static void naive_grow(device_t *device, act_t *x, const growth_t *growth) {
   }
 }
 
-static const value_ops_t naive_value_ops = {naive_clamp, naive_grow};
+static double naive_softplus(const vector_t *of) {
+  return log1p(exp((double)naive_values(of)[0]));
+}
+
+static void naive_xielu(device_t *device, act_t *x, const xielu_t *xielu, int32_t width,
+                        int32_t rows) {
+  (void)device;
+  const double beta = naive_values(xielu->beta)[0], eps = naive_values(xielu->eps)[0];
+  const double above = naive_softplus(xielu->above), below = beta + naive_softplus(xielu->below);
+  for (int64_t i = 0; i < (int64_t)rows * width; i++) {
+    const double v = FLOATS(x)[i];
+    FLOATS(x)
+    [i] = (float)(v > 0 ? above * v * v + beta * v : below * (expm1(fmin(v, eps)) - v) + beta * v);
+  }
+}
+
+static const value_ops_t naive_value_ops = {
+    .clamp = naive_clamp, .xielu = naive_xielu, .grow = naive_grow};
 
 typedef struct naive_slot {
   lora_values_t values; /* whose matrices are copies */

@@ -74,6 +74,81 @@ Test(families_recent, youtu_is_latent_and_dense) {
   blueprint_free(&blueprint);
 }
 
+#define SWA(thetas)                                                                                \
+  ARCHITECTURE("GraniteSWAForCausalLM")                                                            \
+  ",\"num_hidden_layers\":5,\"layer_rope_theta\":" thetas "}"
+
+Test(families_recent, granite_swa_has_a_base_of_the_rotation_for_each_layer) {
+  const uint8_t window = LAYER_SLIDES, still = LAYER_NO_ROPE;
+  good(SWA("null"));
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, window, window, window, 0}), 5);
+  ASSERT_EQ(blueprint.window, 128);
+  ASSERT_EQ(blueprint.rope.theta, 1e4);
+  ASSERT_EQ(blueprint.local_rope.type, ROPE_NONE);
+  cr_assert(blueprint.sinks && blueprint.tied);
+  blueprint_free(&blueprint);
+  good(SWA("[0,5e5,5e5,5e5,1e6]"));
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){still, window, window, window, 0}), 5);
+  ASSERT_EQ(blueprint.rope.theta, 1e6);
+  ASSERT_EQ(blueprint.local_rope.type, ROPE_DEFAULT);
+  ASSERT_EQ(blueprint.local_rope.theta, 5e5);
+  ASSERT_EQ(blueprint.local_rope.dims, blueprint.rope.dims);
+  blueprint_free(&blueprint);
+  good(SWA("[0,5e5,0,5e5,0]"));
+  cr_assert_arr_eq(blueprint.layer_flags,
+                   ((uint8_t[]){still, window, window | still, window, still}), 5);
+  ASSERT_EQ(blueprint.rope.theta, 5e5);
+  ASSERT_EQ(blueprint.local_rope.type, ROPE_NONE);
+  blueprint_free(&blueprint);
+  bad(SWA("[1e4,1e4,2e4,1e4,1e4]"), "layer_rope_theta");
+  bad(SWA("[1e4,1e4,1e4,1e4]"), "must be a list of 5 numbers");
+  bad(SWA("[1e4,1e4,-1,1e4,1e4]"), "layer_rope_theta");
+  bad(SWA("[1e4,1e4,\"x\",1e4,1e4]"), "layer_rope_theta");
+}
+
+Test(families_recent, lfm3_has_three_kinds_of_layers) {
+  const uint8_t window = LAYER_SLIDES, state = LAYER_MIXER | LAYER_NO_ATTENTION;
+  good(ARCHITECTURE("Lfm3ForCausalLM") ",\"num_hidden_layers\":5}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){state, state, 0, state, window}), 5);
+  ASSERT_EQ(blueprint.window, 256);
+  ASSERT_EQ(blueprint.block, BLOCK_SANDWICH);
+  ASSERT_EQ(blueprint.mixer.taps, 7);
+  ASSERT_EQ(blueprint.rope.type, ROPE_PROPORTIONAL);
+  ASSERT_EQ(blueprint.rope.moving, 64);
+  ASSERT_EQ(blueprint.local_rope.theta, 1e4);
+  cr_assert(blueprint.attn_gate && blueprint.attn_gate_by_head);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("Lfm3ForCausalLM") ",\"num_hidden_layers\":2,\"sliding_window\":null,"
+                                       "\"use_sandwich_norm\":false,\"use_attention_gate\":false,"
+                                       "\"layer_types\":[\"conv\",\"full_attention\"]}");
+  ASSERT_EQ(blueprint.block, BLOCK_PRE_NORM);
+  ASSERT_EQ(blueprint.window, 0);
+  cr_assert_not(blueprint.attn_gate);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("Lfm3ForCausalLM") ",\"num_hidden_layers\":2,\"sliding_window\":null,"
+                                      "\"layer_types\":[\"sliding_attention\","
+                                      "\"full_attention\"]}",
+      "sliding_window");
+  bad(ARCHITECTURE("Lfm3ForCausalLM") ",\"num_hidden_layers\":2,"
+                                      "\"layer_types\":[\"full_attention\",\"mamba\"]}",
+      "layer_types");
+  bad(ARCHITECTURE("Lfm3ForCausalLM") ",\"num_hidden_layers\":2,"
+                                      "\"layer_types\":[\"full_attention\"]}",
+      "layer_types");
+}
+
+Test(families_recent, nanochat_has_norms_without_weights) {
+  good(ARCHITECTURE("NanoChatForCausalLM") ",\"num_hidden_layers\":2}");
+  ASSERT_EQ(blueprint.final_softcap, 15.0);
+  ASSERT_EQ(blueprint.activation, ACTIVATION_RELU2);
+  cr_assert(blueprint.qk_norm && blueprint.qk_norm_late && blueprint.encoder.embed_norm);
+  cr_assert(blueprint.rope.reversed);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("NanoChatForCausalLM") ",\"final_logit_softcapping\":null}");
+  ASSERT_EQ(blueprint.final_softcap, 0.0);
+  blueprint_free(&blueprint);
+}
+
 #define WRAPPED(architecture, outside, text)                                                       \
   ARCHITECTURE(architecture) outside ",\"text_config\":{" text "}}"
 
