@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import signal
 import sqlite3
 import threading
@@ -418,6 +419,32 @@ def test_a_store_that_fails_hurts_what_needs_it_alone(start, tmp_path):
             db.execute(f"DROP TRIGGER full_{table}")
     wait_until(lambda: ask(alice).store, "the store", 60)
     assert server.log().count("answers cannot be kept") == 1
+    assert server.stop() == 0, server.log()
+
+
+def test_a_file_that_cannot_grow_hurts_what_needs_it_alone(start, tmp_path):
+    """Writes fail by the system, as on a file system that has become read-only: here by a limit of
+    the size of files that the process gets while it runs."""
+    server = start(tmp_path / "answers.db")
+    alice = client(server)
+    kept = ask(alice)
+    wait_until(lambda: server.metric("inferd_store_answers_total", result="written") == 1,
+               "the first write")
+    _, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, most))
+    wait_until(lambda: not ask(alice).store, "an answer that says that it is not kept", 60)
+    answer = server.post("/v1/responses", {"input": QUESTION, "store": True})
+    assert answer.status == 507 and answer.json["error"]["code"] == "store_failed"
+    answer = server.post("/v1/conversations", {})
+    assert answer.status == 507 and answer.json["error"]["code"] == "store_failed"
+    answer = server.post("/v1/completions", {"prompt": "Once", "max_tokens": 2})
+    assert answer.status == 200, "it needs no store"
+    assert alice.responses.retrieve(kept.id).id == kept.id
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (most, most))
+    wait_until(lambda: ask(alice).store, "the store", 60)
+    again = ask(alice)
+    wait_until(lambda: server.get(f"/v1/responses/{again.id}").status == 200, "its answer", 30)
+    assert server.post("/v1/conversations", {}).status == 200
     assert server.stop() == 0, server.log()
 
 
