@@ -72,6 +72,7 @@ typedef struct sampling_params {
   const token_sequence_t *bad_words;
   int32_t num_logprob_token_ids;
   const int32_t *logprob_token_ids; /* ids whose logprobs are reported besides the top ones */
+  const struct speech_rules *rules; /* speech_rules.h, of a transcript; NULL = none */
   /* Several choices of one prompt. Sample j draws from the random stream (seed, j). */
   int32_t n;       /* choices returned; 0 means 1 */
   int32_t best_of; /* sequences sampled, >= n, of which the best n are returned; 0 means n */

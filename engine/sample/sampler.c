@@ -11,6 +11,7 @@
 #include "engine/base/util.h"
 #include "engine/device/order.h"
 #include "engine/device/sampling_params.h"
+#include "engine/device/speech_rules.h"
 #include "engine/sample/sampler_work.h"
 
 #include <math.h>
@@ -188,10 +189,57 @@ static void apply_penalties(work_t *work, const sample_row_t *row) {
   penalise(work, params, row->output_ids, row->num_output);
 }
 
+static void ban(work_t *work, int32_t first, int32_t end) {
+  for (int32_t id = MAX(first, 0); id < MIN(end, work->vocab); id++) work->logits[id] = -INFINITY;
+}
+
+/* Stamps come in pairs, which one of text follows; the second is followed by a stamp, or the end.
+ */
+static void ban_unpaired(work_t *work, const sample_row_t *row, const speech_rules_t *rules) {
+  const int32_t count = row->num_output, *ids = row->output_ids;
+  const bool last = count >= 1 && ids[count - 1] >= rules->first_stamp_id;
+  const bool before = count < 2 || ids[count - 2] >= rules->first_stamp_id;
+  if (last && before) ban(work, rules->first_stamp_id, work->vocab);
+  if (last && !before) ban(work, 0, rules->eos_id);
+  int32_t latest = -1;
+  for (int32_t i = count - 1; i >= 0 && latest < 0; i--)
+    if (ids[i] >= rules->first_stamp_id) latest = ids[i];
+  if (latest >= 0) ban(work, rules->first_stamp_id, latest + !(last && !before));
+  if (count > 0) return;
+  ban(work, 0, rules->first_stamp_id);
+  if (rules->max_initial >= 0)
+    ban(work, rules->first_stamp_id + rules->max_initial + 1, work->vocab);
+}
+
+/* Text is left out where all stamps together are more likely than any text. */
+static void prefer_stamps(work_t *work, const speech_rules_t *rules) {
+  float text = -INFINITY, stamp = -INFINITY;
+  double sum = 0;
+  for (int32_t id = 0; id < work->vocab; id++) {
+    float *top = id < rules->first_stamp_id ? &text : &stamp;
+    *top = MAX(*top, work->logits[id]);
+  }
+  if (stamp == -INFINITY) return;
+  for (int32_t id = MAX(rules->first_stamp_id, 0); id < work->vocab; id++)
+    sum += exp((double)work->logits[id] - (double)stamp);
+  if ((double)stamp + log(sum) > (double)text) ban(work, 0, rules->first_stamp_id);
+}
+
+static void apply_rules(work_t *work, const sample_row_t *row) {
+  const speech_rules_t *rules = row->params->rules;
+  if (rules == NULL) return;
+  for (int32_t i = 0; row->num_output == 0 && i < rules->num_begin_ids; i++)
+    ban(work, rules->begin_ids[i], rules->begin_ids[i] + 1);
+  if (!rules->stamps) return;
+  ban(work, rules->no_stamps_id, rules->no_stamps_id + 1);
+  ban_unpaired(work, row, rules);
+  prefer_stamps(work, rules);
+}
+
 static bool has_changes(const sample_row_t *row) {
   const sampling_params_t *params = row->params;
-  return params->num_allowed_ids > 0 || params->num_bad_words > 0 || row->num_suppressed > 0 ||
-         params->num_logit_bias > 0 || params_have_penalties(params);
+  return params->rules != NULL || params->num_allowed_ids > 0 || params->num_bad_words > 0 ||
+         row->num_suppressed > 0 || params->num_logit_bias > 0 || params_have_penalties(params);
 }
 
 static void apply_changes(work_t *work, const sample_row_t *row) {
@@ -200,6 +248,7 @@ static void apply_changes(work_t *work, const sample_row_t *row) {
   apply_suppressed(work, row);
   apply_bias(work, row->params);
   apply_penalties(work, row);
+  apply_rules(work, row);
   scan_row(work, NULL);
   resolve_infinity(work);
 }

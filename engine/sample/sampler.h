@@ -3,8 +3,8 @@
  * A pure function of its row: every back end that samples on the CPU calls it from any of its
  * threads, one row per call. It allocates nothing, has no state except the scratch, and its order
  * of summation depends on the row alone. Order of operations: (1) grammar mask; (2) raw logprobs;
- * (3) allowed ids, bad words; (4) min_tokens, logit_bias; (5) penalties; (6) temperature; (7)
- * min_p; (8) top_k; (9) top_p; (10) draw.
+ * (3) allowed ids, bad words; (4) min_tokens, logit_bias; (5) penalties, rules of
+ * transcripts; (6) temperature; (7) min_p; (8) top_k; (9) top_p; (10) draw.
  */
 #ifndef INFERD_ENGINE_SAMPLE_SAMPLER_H
 #define INFERD_ENGINE_SAMPLE_SAMPLER_H

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Writes what transformers says of speech, and files of sound, to tests/vectors:
+
+    scripts/vectors/speech.py [mel | rules | files]...   needs transformers, numpy; files: soundfile
+
+mel.jsonl           a signal (tests/engine/audio/signals.h draws the same), and some values of the
+                    spectrogram that WhisperFeatureExtractor makes of it, computed in double
+speech_rules.jsonl  logits, the output so far, and which ids WhisperTimeStampLogitsProcessor and
+                    SuppressTokensAtBeginLogitsProcessor leave
+sound_files.jsonl   a file in base64 with a tone of 0.25 s, its rate and channels, and the level of
+                    the tone; or that it is `refused`, and by which words
+"""
+
+import base64
+import io
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+OUT = Path(__file__).resolve().parents[2] / "tests/vectors"
+RATE, WINDOW = 16000, 480000
+
+
+def write(name, rows):
+    with open(OUT / name, "w", encoding="ascii") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+    print(f"{name}: {len(rows)} lines")
+
+
+# ---- mel ----
+
+def noise(count, seed):
+    """A generator of 32 bits, its 24 highest as [-1, 1)."""
+    out, state = np.empty(count, np.float32), seed
+    for i in range(count):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        out[i] = (state >> 8) / (1 << 23) - 1
+    return out
+
+
+def signal(kind, count, number, level):
+    at = np.arange(count)
+    if kind == "tone":
+        return (level * np.sin(2 * np.pi * number * at / RATE)).astype(np.float32)
+    if kind == "noise":
+        return (np.float32(level) * noise(count, number)).astype(np.float32)
+    out = np.zeros(count, np.float32)
+    if kind == "impulse":
+        out[number] = level
+    return out
+
+
+SIGNALS = [("silence", 16000, 0, 0), ("silence", 0, 0, 0), ("tone", 16000, 440, 0.5),
+           ("tone", WINDOW, 3999, 1), ("tone", WINDOW - 1, 80, 0.001),
+           ("tone", WINDOW + 1, 7900, 0.9), ("noise", WINDOW, 7, 1), ("noise", 1, 3, 1),
+           ("noise", WINDOW - 1, 11, 0.01), ("noise", WINDOW + 1, 13, 30000),
+           ("impulse", 1000, 0, 1), ("impulse", 1000, 999, 1), ("impulse", WINDOW, WINDOW - 1, 1),
+           ("impulse", 401, 200, 65536), ("noise", 200, 17, 0.5), ("noise", 16001, 19, 0.1)]
+
+
+def mel():
+    from transformers import WhisperFeatureExtractor
+    random, rows = np.random.default_rng(36), []
+    for bands in (80, 128):
+        extractor = WhisperFeatureExtractor(feature_size=bands)
+        for kind, count, number, level in SIGNALS:
+            samples = np.zeros(WINDOW, np.float32)
+            drawn = signal(kind, count, number, level)[:WINDOW]
+            samples[:len(drawn)] = drawn
+            # pylint: disable-next=protected-access
+            whole = extractor._np_extract_fbank_features(samples[None].astype(np.float64), "cpu")[0]
+            near = [0, 1, 2, count // 160, count // 160 + 1, 2998, 2999]
+            places = [(min(row, 2999), band) for row in near for band in (0, 5, bands - 1)]
+            places += [(int(random.integers(3000)), int(random.integers(bands))) for _ in range(40)]
+            rows.append({"bands": bands, "kind": kind, "count": count, "number": number,
+                         "level": level, "sum": float(whole.sum()),
+                         "values": [[r, b, round(float(whole[b, r]), 7)] for r, b in places]})
+    write("mel.jsonl", rows)
+
+
+# ---- rules ----
+
+def rules():
+    import torch
+    from transformers import GenerationConfig
+    from transformers.generation.logits_process import (SuppressTokensAtBeginLogitsProcessor,
+                                                        WhisperTimeStampLogitsProcessor)
+    random, rows = np.random.default_rng(37), []
+    vocab, eos, no_stamps = 40, 20, 23
+    first = no_stamps + 1
+    for case in range(400):
+        config = GenerationConfig(eos_token_id=eos)
+        config.no_timestamps_token_id = no_stamps
+        initial = [None, 0, 1, 5, 100][case % 5]
+        config.max_initial_timestamp_index = initial
+        begin = [int(i) for i in random.integers(0, vocab, case % 3)]
+        history = [int(i) for i in random.integers(0, vocab, int(random.integers(0, 6)))]
+        if case % 2:
+            history = [int(random.integers(first, vocab)) if random.random() < 0.6 else i
+                       for i in history]
+        logits = np.round(random.normal(0, 3, vocab), 3)
+        for i in random.integers(0, vocab, case % 7):
+            logits[i] = -np.inf
+        prompt = [1, 2, 3]
+        ids = torch.tensor([prompt + history])
+        scores = torch.tensor(logits[None], dtype=torch.float32)
+        if begin:
+            scores = SuppressTokensAtBeginLogitsProcessor(begin, len(prompt))(ids, scores)
+        scores = WhisperTimeStampLogitsProcessor(config, len(prompt))(ids, scores)[0].numpy()
+        rows.append({"eos": eos, "no_stamps": no_stamps, "begin": begin, "history": history,
+                     "initial": -1 if initial is None else initial,
+                     "logits": [-1e9 if np.isinf(x) else float(x) for x in logits],
+                     "left": [int(i) for i in np.flatnonzero(~np.isinf(scores))]})
+    write("speech_rules.jsonl", rows)
+
+
+# ---- files ----
+
+def encode(samples, rate, kind, subtype):
+    import soundfile
+    out = io.BytesIO()
+    soundfile.write(out, samples, rate, format=kind, subtype=subtype)
+    return out.getvalue()
+
+
+def tone(rate, channels, hz=1000, level=0.5):
+    at = np.arange(rate // 4)
+    one = level * np.sin(2 * np.pi * hz * at / rate)
+    return np.stack([one] * channels, -1) if channels > 1 else one
+
+
+def files():
+    rows = []
+    kinds = [("WAV", s) for s in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW",
+                                  "ALAW")]
+    kinds += [("WAVEX", "PCM_16"), ("FLAC", "PCM_16"), ("FLAC", "PCM_24"), ("FLAC", "PCM_S8"),
+              ("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS"), ("OGG", "OPUS")]
+    for kind, subtype in kinds:
+        common = subtype in ("PCM_16", "MPEG_LAYER_III", "VORBIS", "OPUS") and kind != "WAVEX"
+        for rate, channels in ((16000, 1), (44100, 2), (8000, 1), (48000, 2), (22050, 1)):
+            if subtype == "OPUS" and rate in (44100, 22050) or not common and rate != 16000:
+                continue
+            data = encode(tone(rate, channels), rate, kind, subtype)
+            rows.append({"name": f"{kind}-{subtype}-{rate}-{channels}".lower(), "rate": rate,
+                         "channels": channels, "level": 0.5,
+                         "file": base64.b64encode(data).decode()})
+    left = tone(16000, 2)
+    left[:, 1] = 0
+    rows.append({"name": "one-side", "rate": 16000, "channels": 2, "level": 0.25,
+                 "file": base64.b64encode(encode(left, 16000, "WAV", "PCM_16")).decode()})
+
+    def refuse(name, words, data):
+        rows.append({"name": name, "refused": words, "file": base64.b64encode(data).decode()})
+
+    wav = encode(tone(16000, 1), 16000, "WAV", "PCM_16")
+    header = bytearray(wav[:44])
+    refuse("empty", "no sound", b"")
+    refuse("text", "no sound", b"hello")
+    refuse("m4a", "MP4", b"\0\0\0\x20ftypM4A \0\0\0\0" + bytes(64))
+    refuse("webm", "WebM", b"\x1A\x45\xDF\xA3" + bytes(64))
+    refuse("aiff", "AIFF", encode(tone(16000, 1), 16000, "AIFF", "PCM_16"))
+    refuse("adpcm", "codec", encode(tone(16000, 1), 16000, "WAV", "IMA_ADPCM"))
+    refuse("slow", "7999", encode(tone(7999, 1), 7999, "WAV", "PCM_16"))
+    refuse("fast", "192001", encode(tone(192001, 1)[:100], 192001, "WAV", "PCM_16"))
+    refuse("nine-channels", "9 channels", encode(tone(16000, 9), 16000, "WAV", "PCM_16"))
+    refuse("header-alone", "no samples", bytes(header))
+    refuse("not-a-number", "no numbers",
+           encode(np.full(99, np.nan, np.float32), 16000, "WAV", "FLOAT"))
+    refuse("too-large", "too large", encode(np.full(99, 65537.0), 16000, "WAV", "FLOAT"))
+    header[22:24] = struct.pack("<H", 0)
+    refuse("no-channels", "", bytes(header) + wav[44:])
+    write("sound_files.jsonl", rows)
+
+
+def main():
+    for name in sys.argv[1:] or ["mel", "rules", "files"]:
+        {"mel": mel, "rules": rules, "files": files}[name]()
+
+
+if __name__ == "__main__":
+    main()
