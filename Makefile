@@ -95,8 +95,11 @@ LIBJPEG ?= $(call has_header,jpeglib.h)
 LIBWEBP ?= $(call has_header,webp/demux.h)
 PICTURE_LIBS := $(if $(filter 1,$(LIBPNG)),-lpng) $(if $(filter 1,$(LIBJPEG)),-ljpeg) \
                 $(if $(filter 1,$(LIBWEBP)),-lwebpdemux -lwebp)
+# Sound, likewise.
+LIBSNDFILE ?= $(call has_header,sndfile.h)
+FILE_LIBS := $(PICTURE_LIBS) $(if $(filter 1,$(LIBSNDFILE)),-lsndfile)
 LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8) \
-           $(if $(strip $(PICTURE_LIBS)),-Wl$(comma)--push-state$(comma)--as-needed $(PICTURE_LIBS) -Wl$(comma)--pop-state)
+           $(if $(strip $(FILE_LIBS)),-Wl$(comma)--push-state$(comma)--as-needed $(FILE_LIBS) -Wl$(comma)--pop-state)
 
 # A room is a folder with its own folders below; its sources make one archive.
 sources_in = $(wildcard $(addsuffix /*.c,$(1)))
@@ -104,10 +107,13 @@ base_SRC   := $(call sources_in,engine/base)
 file_SRC   := $(call sources_in,engine/file)
 quant_SRC  := $(call sources_in,engine/quant)
 vision_SRC := $(call sources_in,engine/vision)
+helper_SRC := $(call sources_in,engine/helper)
 picture_SRC := $(filter-out $(addprefix engine/picture/,png_% jpeg_% webp_%),$(call sources_in,engine/picture)) \
                engine/picture/png_$(if $(filter 1,$(LIBPNG)),libpng,none).c \
                engine/picture/jpeg_$(if $(filter 1,$(LIBJPEG)),libjpeg,none).c \
                engine/picture/webp_$(if $(filter 1,$(LIBWEBP)),libwebp,none).c
+audio_SRC  := $(filter-out engine/audio/decode_%.c,$(call sources_in,engine/audio)) \
+              engine/audio/decode_$(if $(filter 1,$(LIBSNDFILE)),sndfile,none).c
 text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
@@ -121,7 +127,7 @@ config_SRC := $(call sources_in,config)
 server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,curl http http/sockets keys kv_events lanes ledger media store tally fields completion dialect batches embeddings messages models ollama responses api observe replay tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
-ROOMS := base file quant vision picture text template grammar model cpu engine cuda config server parser pull
+ROOMS := base file quant vision helper picture audio text template grammar model cpu engine cuda config server parser pull
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 archive  = $(BUILD)/lib$(1).a
@@ -289,6 +295,7 @@ $(BUILD)/openapi: scripts/openapi.c $(OPENAPI_TABLES)
 # an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
 KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,$(if $(FIRST),-O2,-O3))
 $(BUILD)/engine/sample/sampler_lanes.o: CFLAGS += -O3
+$(BUILD)/engine/audio/resample.o: CFLAGS += $(if $(filter none,$(SAN)),-O3)
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
@@ -343,7 +350,7 @@ sim:
 
 # Unit tests: a folder of tests/ makes one Criterion program, build/tests/<room>/run; tests/ mirrors
 # the tree. The sanitizer flavours run it by tests/sanitized.c, which says why.
-TEST_FOLDERS := config fuzz engine $(addprefix engine/,base cpu file grammar model picture quant sample template text vision) \
+TEST_FOLDERS := config fuzz engine $(addprefix engine/,audio base cpu file grammar helper model picture quant sample template text vision) \
                 $(addprefix server/,api bench http keys kv_events lanes ledger media models observe parser pull store tally top)
 TEST_ROOM_engine/sample := sampler
 TEST_ROOM_server/api    := api_unit
@@ -530,7 +537,7 @@ FUZZ_OBJECTS := $(filter-out $(BUILD)/tests/fuzz/test_%,$(call objects,$(call te
 $(BUILD)/entry_%.o: tests/fuzz/entry/main.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -DFUZZ_TARGET=$* -c $< -o $@
-FUZZ_ARCHIVES := $(foreach r,base file quant vision picture text template grammar model engine config parser server pull,$(call archive,$(r)))
+FUZZ_ARCHIVES := $(foreach r,base file quant vision helper picture audio text template grammar model engine config parser server pull,$(call archive,$(r)))
 # The unit program of the targets has no other archives, so that `make fuzz` links whenever it does.
 $(BUILD)/tests/fuzz/run: LINK_TEST = -Wl,--start-group $(FUZZ_ARCHIVES) -Wl,--end-group
 FUZZ_RUNTIMES := $(if $(filter cov,$(SAN)),-fprofile-instr-generate,-fsanitize=address,undefined)

@@ -95,6 +95,8 @@ typedef enum engine_state {
 
 /* Whether the files of a model say that it sees, before anything is loaded. Any thread. */
 bool engine_may_see(const char *model_dir, const char *mmproj);
+/* Whether they say that it writes down speech. */
+bool engine_may_hear(const char *model_dir);
 /* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
  * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error);

@@ -12,6 +12,7 @@
 #include "engine/device/ops.h"
 #include "engine/engine.h"
 #include "engine/grammar/mask/masks.h"
+#include "engine/hearing.h"
 #include "engine/journal/lane.h"
 #include "engine/mailbox.h"
 #include "engine/model/adapter/adapter.h"
@@ -58,6 +59,7 @@ struct engine {
   drafter_t *drafter;     /* NULL = no draft model */
   predictor_t *predictor; /* NULL = no layer of the model predicts */
   struct sight *sight;    /* NULL = the model sees no pictures, or none here */
+  speech_t *speech;       /* NULL = the model writes down no speech */
   packets_t packets;      /* to or from other ranks; comm NULL = none */
   engine_info_t info;
   embedding_info_t embedding;     /* of `info`, if prompts become vectors */

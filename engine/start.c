@@ -360,6 +360,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   model_limits(bp, &plan->limits);
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
   if (!code) code = sight_read(engine, plan->max_model_len, error);
+  if (!code) code = hearing_read(engine, error);
   if (code) return code;
   plan->weight_bytes += sight_weight_bytes(engine);
   plan->workspace_bytes = model_workspace_bytes(engine->ops, bp, &plan->limits) +
@@ -656,6 +657,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .architecture = bp->architecture,
       .embedding = engine->embeds ? &engine->embedding : NULL,
       .vision = sight_vision(engine),
+      .speech = engine->speech,
   };
 }
 
@@ -805,6 +807,7 @@ void engine_release(engine_t *engine) {
   predictor_free(engine);
   model_free(engine->model);
   sight_free(engine);
+  hearing_free(engine);
   packets_free(&engine->packets);
   if (engine->device != NULL) engine->ops->close(engine->device);
   blueprint_free(&engine->blueprint);

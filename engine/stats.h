@@ -37,6 +37,7 @@ typedef struct engine_info {
   const char *architecture; /* as config.json names it */
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
   const vision_t *vision;            /* NULL = the model sees no pictures */
+  const struct speech *speech;       /* audio/speech.h; NULL = the model writes down no speech */
 } engine_info_t;
 
 /* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:

@@ -7,13 +7,14 @@
  */
 #include "server/serve.h"
 
+#include "engine/audio/work.h"
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/journal/head.h"
 #include "engine/journal/journal.h"
 #include "engine/model/source/locate.h"
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 #include "server/batches/local.h"
 #include "server/completion/chat.h"
 #include "server/completion/lora_table.h"
@@ -382,8 +383,12 @@ static void on_ready(daemon_t *daemon) {
   double seconds = (double)(clock_now_ns() - server->start_ns) * 1e-9;
   daemon->ready = true;
   if (info->vision == NULL) { /* nothing will be asked of it */
-    picture_helper_stop(server->pictures);
+    helper_stop(server->pictures);
     server->pictures = NULL;
+  }
+  if (info->speech == NULL) {
+    helper_stop(server->sounds);
+    server->sounds = NULL;
   }
   chat_model_ready(server->live, server->config, engine_tokenizer(server->engine));
   serve_set_fingerprint(server);
@@ -764,7 +769,8 @@ static void tear_down(daemon_t *daemon) {
   buffer_free(&server->engine_text);
   if (server->metrics != NULL) metrics_free(server->metrics);
   tracer_stop(server->tracer);
-  picture_helper_stop(server->pictures);
+  helper_stop(server->pictures);
+  helper_stop(server->sounds);
   auth_free(server->auth);
   config_free(&server->asked);
 }
@@ -786,11 +792,20 @@ static bool may_see(const config_t *config) {
          engine_may_see(model.path, mmproj_of(config));
 }
 
-/* The helper is forked now, from a process without threads, handlers of signals, secrets and
- * weights. It takes descriptors, which few models have a use for. */
-static int start_pictures(server_t *server, const config_t *config, inferd_error_t *error) {
-  if (!may_see(config)) return 0;
-  return picture_helper_start(picture_work, &server->pictures, error);
+static bool may_hear(const config_t *config) {
+  located_t model;
+  inferd_error_t ignored;
+  return config->model[0] != '\0' && model_locate(config->model, &model, &ignored) == 0 &&
+         engine_may_hear(model.path);
+}
+
+/* The helpers are forked now, from a process without threads, handlers of signals, secrets and
+ * weights. They take descriptors, which few models have a use for. */
+static int start_helpers(server_t *server, const config_t *config, inferd_error_t *error) {
+  int code = 0;
+  if (may_see(config)) code = helper_start(&picture_trade, &server->pictures, error);
+  if (code == 0 && may_hear(config)) code = helper_start(&audio_trade, &server->sounds, error);
+  return code;
 }
 
 static bool joined; /* serve_join_parent has found a parent */
@@ -828,7 +843,7 @@ static int serve(config_t *config, int argc, char *const *argv, struct comm *com
   static daemon_t daemon; /* static, because callbacks may run until the process ends */
   inferd_error_t error = {0};
   serve_begin_process();
-  int code = start_pictures(&daemon.server, config, &error);
+  int code = start_helpers(&daemon.server, config, &error);
   if (code == 0 && joined) code = shared_rates_join(SHARED_RATES_FD, &error);
   crash_install();
   daemon.server.config = config;

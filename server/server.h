@@ -24,26 +24,27 @@ typedef struct server {
   uv_loop_t *loop;
   engine_t *engine;
   http_t *http;
-  struct auth *auth;               /* server/http/auth.c: API keys */
-  struct metrics *metrics;         /* server/observe/metrics.c */
-  struct completions *live;        /* server/completion/live.h: requests in flight */
-  struct lanes *lanes;             /* server/lanes/lanes.h: their work outside the loop thread */
-  struct ledger *ledger;           /* server/ledger/ledger.h: their memory */
-  struct kv_publisher *publisher;  /* server/kv_events: of --kv-events-endpoint; NULL = none */
-  struct kv_events *kv_events;     /* what it publishes */
-  struct answer_store *store;      /* server/store/store.h: of --store; NULL = nothing is kept */
-  buffer_t engine_text;            /* engine/journal/head.h, for recipes; empty without a store */
-  struct tally *tally;             /* server/tally/tally.h; NULL without a store */
-  struct journal *journal;         /* engine/journal/journal.h: of --journal; NULL = none */
-  struct background *background;   /* server/responses/background.h; NULL without a store */
-  struct local *local;             /* server/batches/local.h: of `inferd batch`; NULL = a daemon */
-  struct runner *runner;           /* server/batches/runner.h; NULL without a store */
-  struct picture_helper *pictures; /* engine/picture/helper.h; NULL = the model sees none */
-  struct media *media;             /* server/media/media.h: of --allowed-media-hosts; NULL = none */
-  struct tracer *tracer;           /* server/trace/trace.h; NULL = requests get no spans */
-  struct models *models;           /* server/models/models.h: of the parent of several; else NULL */
-  bool behind;                     /* a parent has checked the keys of requests: x-inferd-client */
-  uv_async_t engine_wake;          /* engine -> loop, once per step */
+  struct auth *auth;              /* server/http/auth.c: API keys */
+  struct metrics *metrics;        /* server/observe/metrics.c */
+  struct completions *live;       /* server/completion/live.h: requests in flight */
+  struct lanes *lanes;            /* server/lanes/lanes.h: their work outside the loop thread */
+  struct ledger *ledger;          /* server/ledger/ledger.h: their memory */
+  struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
+  struct kv_events *kv_events;    /* what it publishes */
+  struct answer_store *store;     /* server/store/store.h: of --store; NULL = nothing is kept */
+  buffer_t engine_text;           /* engine/journal/head.h, for recipes; empty without a store */
+  struct tally *tally;            /* server/tally/tally.h; NULL without a store */
+  struct journal *journal;        /* engine/journal/journal.h: of --journal; NULL = none */
+  struct background *background;  /* server/responses/background.h; NULL without a store */
+  struct local *local;            /* server/batches/local.h: of `inferd batch`; NULL = a daemon */
+  struct runner *runner;          /* server/batches/runner.h; NULL without a store */
+  struct helper *pictures;        /* engine/picture/work.h; NULL = the model sees none */
+  struct helper *sounds;          /* engine/audio/work.h; NULL = the model hears none */
+  struct media *media;            /* server/media/media.h: of --allowed-media-hosts; NULL = none */
+  struct tracer *tracer;          /* server/trace/trace.h; NULL = requests get no spans */
+  struct models *models;          /* server/models/models.h: of the parent of several; else NULL */
+  bool behind;                    /* a parent has checked the keys of requests: x-inferd-client */
+  uv_async_t engine_wake;         /* engine -> loop, once per step */
   bool starting; /* what serve.c does when the engine is ready is not done yet; loop thread */
   server_phase_t phase;
   void (*drained)(struct server *server); /* of the parent of several models: server_drained */

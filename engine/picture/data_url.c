@@ -1,7 +1,7 @@
 /* data_url.c: data: URLs of pictures. Any thread; no state. */
 #include "engine/picture/data_url.h"
 
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 #include "engine/text/base64.h"
 
 #include <string.h>

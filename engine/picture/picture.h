@@ -3,7 +3,7 @@
  * The bytes come from a client, so nothing in them is believed. picture_header is code of our own
  * that reads no pixels: the daemon calls it to know size and cost. picture_decode runs the
  * libraries (libpng, libjpeg-turbo, libwebp; GIF and BMP are read here), and only in a process
- * without rights (helper.h); the header's limits hold before a library sees a byte.
+ * without rights (work.h); the header's limits hold before a library sees a byte.
  *
  * The pixels are Pillow's, and that of its users who lay pictures on white: the first frame, turned
  * as EXIF says, 8 bits a colour, transparency on white, no colour profile. 16-bit grey is cut off

@@ -191,8 +191,17 @@ def pictures():
             save("vision", row["name"], json.dumps(files).encode())
 
 
+def sounds():
+    """Short files of each format that stand in tests/vectors already."""
+    for line in open(os.path.join(OUT, "../../vectors/sound_files.jsonl"), encoding="ascii"):
+        row = json.loads(line)
+        if 0 < len(row["file"]) < 12000:
+            save("sound", row["name"], base64.b64decode(row["file"]))
+
+
 def main():
     pictures()
+    sounds()
     save("gguf", "byte_level", gguf(kind=Type.Q4_0)[0])
     save("gguf", "sentencepiece", gguf(kind=Type.Q4_1, spm=True)[0])
     save("gguf", "experts", gguf(arch="qwen3moe", kind=Type.MXFP4, experts=True)[0])

@@ -326,16 +326,15 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
 
 /* ---- pixels ---- */
 
-static int decode_one(pictures_t *pictures, int32_t index, picture_helper_t *helper, uint8_t *views,
+static int decode_one(pictures_t *pictures, int32_t index, helper_t *helper, uint8_t *views,
                       inferd_error_t *error) {
   const picture_file_t *file = &pictures->files[index];
   const picture_job_t job = {.processor = *file->processor,
                              .layout = pictures->images[index].layout,
                              .width = file->header.width,
-                             .height = file->header.height,
-                             .file_bytes = file->bytes.length};
-  int code = picture_helper_views(helper, &job, (const uint8_t *)file->bytes.data, views,
-                                  &pictures->decoder_ns, error);
+                             .height = file->header.height};
+  int code = picture_views(helper, &job, (const uint8_t *)file->bytes.data, file->bytes.length,
+                           views, &pictures->decoder_ns, error);
   return name_place(file, code, error);
 }
 
@@ -348,7 +347,7 @@ static void free_files(pictures_t *pictures) {
   pictures->remote = NULL;
 }
 
-int pictures_decode(pictures_t *pictures, picture_helper_t *helper, const atomic_bool *cancelled,
+int pictures_decode(pictures_t *pictures, helper_t *helper, const atomic_bool *cancelled,
                     inferd_error_t *error) {
   size_t total = 0, most = 0, at = 0;
   if (pictures->count == 0) return 0;

@@ -4,13 +4,13 @@
  * media_job_begin. Then there are three steps, between which the request may be refused. The first
  * two need the headers of the files alone, and are all that a request takes that is only counted. A
  * job of the lanes calls them; it waits in the third for the process that decodes
- * (engine/picture/helper.h).
+ * (engine/helper/helper.h).
  */
 #ifndef INFERD_SERVER_COMPLETION_PICTURES_H
 #define INFERD_SERVER_COMPLETION_PICTURES_H
 
 #include "engine/base/json.h"
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 #include "engine/template/template.h"
 #include "engine/vision/image.h"
 #include "server/ledger/ledger.h"
@@ -49,7 +49,7 @@ int pictures_write(const pictures_t *pictures, jinja_output_t *rendered, inferd_
 int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_error_t *error);
 /* Fills in the views. Returns 0, or an error with the place of the picture; ERR_REQUEST_TIMEOUT
  * when cancelled. */
-int pictures_decode(pictures_t *pictures, picture_helper_t *helper, const atomic_bool *cancelled,
+int pictures_decode(pictures_t *pictures, helper_t *helper, const atomic_bool *cancelled,
                     inferd_error_t *error);
 void pictures_free(pictures_t *pictures);
 

@@ -4,7 +4,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 #include "server/media/address.h"
 
 #include <stdio.h>

@@ -45,6 +45,7 @@
   X(torch)                                                                                         \
   X(picture)                                                                                       \
   X(vision)                                                                                        \
+  X(sound)                                                                                         \
   X(journal)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);

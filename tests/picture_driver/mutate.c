@@ -9,7 +9,7 @@
 #include "engine/base/check.h"
 #include "engine/base/random.h"
 #include "engine/base/util.h"
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -73,11 +73,11 @@ static void change(sample_t *made) {
   }
 }
 
-static outcome_t see(picture_helper_t *helper, const sample_t *made, uint64_t *spent_ns,
+static outcome_t see(helper_t *helper, const sample_t *made, uint64_t *spent_ns,
                      inferd_error_t *error) {
   static uint8_t views[1 << 20];
   picture_header_t header;
-  picture_job_t job = {.file_bytes = made->size};
+  picture_job_t job = {0};
   vision_processor_default(VISION_QWEN2_VL, &job.processor);
   vision_limit(&job.processor, 256);
   if (picture_header(made->bytes, made->size, &header, error) != 0 ||
@@ -86,12 +86,12 @@ static outcome_t see(picture_helper_t *helper, const sample_t *made, uint64_t *s
     return NO_HEADER;
   job.width = header.width;
   job.height = header.height;
-  const int code = picture_helper_views(helper, &job, made->bytes, views, spent_ns, error);
+  const int code = picture_views(helper, &job, made->bytes, made->size, views, spent_ns, error);
   if (code == 0) return READ;
   return strstr(error->message, "its decoder failed") != NULL ? DIED : REFUSED;
 }
 
-static outcome_t run(picture_helper_t *helper, uint64_t seed, uint64_t number) {
+static outcome_t run(helper_t *helper, uint64_t seed, uint64_t number) {
   static sample_t made;
   inferd_error_t error = {0};
   uint64_t spent_ns = 0;
@@ -107,10 +107,10 @@ static outcome_t run(picture_helper_t *helper, uint64_t seed, uint64_t number) {
 }
 
 int main(int argc, char **argv) {
-  picture_helper_t *helper = NULL;
+  helper_t *helper = NULL;
   inferd_error_t error = {0};
   uint64_t counts[OUTCOMES] = {0};
-  if (argc < 4 || picture_helper_start(picture_work, &helper, &error) != 0) {
+  if (argc < 4 || helper_start(&picture_trade, &helper, &error) != 0) {
     fprintf(stderr, "picture_mutator COUNT SEED FILE...: %s\n", error.message);
     return 2;
   }
@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
   for (int i = 3; i < argc; i++) read_file(argv[i]);
   CHECK_GT(num_files, 0);
   for (uint64_t i = 0; i < count; i++) counts[run(helper, seed, i)]++;
-  picture_helper_stop(helper);
+  helper_stop(helper);
   printf("%" PRIu64 " inputs of %zu files, seed %" PRIu64 ": %" PRIu64 " without a header, %" PRIu64
          " refused, %" PRIu64 " read, %" PRIu64 " ended their process\n",
          count, num_files, seed, counts[NO_HEADER], counts[REFUSED], counts[READ], counts[DIED]);

@@ -1,6 +1,6 @@
 /* test_data_url.c: URLs that bring a picture's bytes, and those that do not. */
 #include "engine/picture/data_url.h"
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 #include "tests/expect.h"
 
 #include <stdlib.h>

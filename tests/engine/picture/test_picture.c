@@ -1,6 +1,6 @@
 /* test_picture.c: files of pictures against Pillow (tests/vectors/picture_files.jsonl, which
  * scripts/vectors/picture_files.py wrote), each also cut off at every length. */
-#include "engine/picture/helper.h"
+#include "engine/picture/work.h"
 #include "engine/text/base64.h"
 #include "tests/engine/vision/show.h"
 #include "tests/expect.h"
@@ -134,13 +134,14 @@ Test(picture, sizes_are_bounded_by_the_header_alone) {
   ASSERT_EQ(png_of(0xFFFFFFFF, 0xFFFFFFFF), ERR_INVALID_VALUE);
 }
 
-static picture_helper_t *helper;
+static helper_t *helper;
 
 /* The libraries get along with the rights that a child has left. */
 static void through_a_child(const json_t *row, const char *name, const buffer_t *file) {
   picture_header_t header;
   inferd_error_t error = {0};
-  picture_job_t job = {.file_bytes = file->length};
+  picture_job_t job = {0};
+  size_t used = 0;
   if (json_get(row, "refused") != NULL ||
       picture_header(file->bytes, file->length, &header, &error) != 0)
     return;
@@ -152,9 +153,10 @@ static void through_a_child(const json_t *row, const char *name, const buffer_t 
   uint8_t *ours = calloc(bytes, 1), *theirs = calloc(bytes, 1);
   cr_assert(ours != NULL && theirs != NULL);
   uint64_t spent_ns = 0;
-  EXPECT_EQ_FOR(picture_helper_views(helper, &job, file->bytes, theirs, &spent_ns, &error), 0,
+  EXPECT_EQ_FOR(picture_views(helper, &job, file->bytes, file->length, theirs, &spent_ns, &error),
+                0, "%s: %s", name, error.message);
+  EXPECT_EQ_FOR(picture_work(&job, file->bytes, file->length, ours, bytes, &used, &error), 0,
                 "%s: %s", name, error.message);
-  EXPECT_EQ_FOR(picture_work(&job, file->bytes, ours, &error), 0, "%s: %s", name, error.message);
   EXPECT_EQ_FOR(memcmp(ours, theirs, bytes), 0, "%s", name);
   free(ours);
   free(theirs);
@@ -162,7 +164,7 @@ static void through_a_child(const json_t *row, const char *name, const buffer_t 
 
 Test(picture, every_format_is_read_in_a_child_without_rights) {
   inferd_error_t error = {0};
-  ASSERT_EQ(picture_helper_start(picture_work, &helper, &error), 0);
+  ASSERT_EQ(helper_start(&picture_trade, &helper, &error), 0);
   ASSERT_LE(70, each_file(through_a_child));
-  picture_helper_stop(helper);
+  helper_stop(helper);
 }

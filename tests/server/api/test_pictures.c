@@ -19,10 +19,10 @@
 
 static vision_t vision;
 
-static void see(picture_work_t work) {
+static void see(const helper_trade_t *trade) {
   inferd_error_t error;
-  picture_helper_t *helper = NULL;
-  ASSERT_EQ_FOR(picture_helper_start(work, &helper, &error), 0, "%s", error.message);
+  helper_t *helper = NULL;
+  ASSERT_EQ_FOR(helper_start(trade, &helper, &error), 0, "%s", error.message);
   fake_start();
   server.pictures = helper;
   vision = (vision_t){.placeholder_id = FAKE_PICTURE,
@@ -41,13 +41,13 @@ static void see(picture_work_t work) {
 }
 
 static void see_all(void) {
-  see(picture_work);
+  see(&picture_trade);
 }
 
 static void stop(void) {
-  picture_helper_t *helper = server.pictures;
+  helper_t *helper = server.pictures;
   fake_stop();
-  picture_helper_stop(helper);
+  helper_stop(helper);
 }
 
 /* Its first chunks. */
@@ -257,7 +257,7 @@ Test(pictures, a_template_without_a_place_for_them_is_named) {
 }
 
 Test(pictures, a_prompt_that_they_make_too_long_is_refused_before_they_are_read) {
-  picture_helper_t *helper = server.pictures;
+  helper_t *helper = server.pictures;
   server.pictures = NULL; /* reading one would crash */
   vision.processor.pixels_min = 28 * 28 * FAKE_CONTEXT;
   vision.processor.pixels_max = 28 * 28 * FAKE_CONTEXT * 2;
@@ -266,7 +266,7 @@ Test(pictures, a_prompt_that_they_make_too_long_is_refused_before_they_are_read)
 }
 
 Test(pictures, counting_reads_the_header_alone) {
-  picture_helper_t *helper = server.pictures;
+  helper_t *helper = server.pictures;
   server.pictures = NULL;
   fake_exchange_t *exchange = fake_call(api_tokenize, BODY(USER(PART(WIDE))));
   cr_assert(strstr(exchange->body, "\"count\":11,") != NULL, "%s", exchange->body);
@@ -285,15 +285,18 @@ Test(pictures, cutting_the_prompt_is_refused) {
   fake_exchange_free(exchange);
 }
 
-static int die(const picture_job_t *job, const uint8_t *file, uint8_t *views,
-               inferd_error_t *error) {
-  (void)job, (void)file, (void)views, (void)error;
+static int die(const void *job, const uint8_t *file, size_t bytes, uint8_t *views, size_t room,
+               size_t *used, inferd_error_t *error) {
+  (void)job, (void)file, (void)bytes, (void)views, (void)room, (void)used, (void)error;
   (void)raise(SIGKILL);
   return 0;
 }
 
 static void see_and_die(void) {
-  see(die);
+  static helper_trade_t deadly;
+  deadly = picture_trade;
+  deadly.work = die;
+  see(&deadly);
 }
 
 Test(pictures, whose_decoder_dies_is_refused_alone, .init = see_and_die) {
@@ -400,7 +403,7 @@ Test(pictures, what_other_dialects_refuse_is_named) {
 }
 
 Test(pictures, are_counted_by_other_dialects) {
-  picture_helper_t *helper = server.pictures;
+  helper_t *helper = server.pictures;
   server.pictures = NULL;
   fake_exchange_t *exchange = fake_call(api_count_tokens, "{\"messages\":[" USER(BLOCK) "]}");
   EXPECT_STR_EQ(exchange->body, "{\"input_tokens\":11}");

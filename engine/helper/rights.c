@@ -1,9 +1,10 @@
 /* rights.c: limits and a seccomp filter for the child that decodes (seccomp(2), BPF). One thread.
  */
-#include "engine/picture/rights.h"
+#include "engine/helper/rights.h"
 
 #include "engine/base/util.h"
 
+#include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/futex.h>
@@ -41,6 +42,8 @@ enum { SANITIZED = 0 };
 #define END(verdict) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
 #define UNLESS(value, skipped) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), 0, (skipped))
 #define IF_ANY(bits, skipped) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (bits), (skipped), 0)
+/* The call is not made, and fails. */
+#define REFUSE(call) UNLESS(SYS_##call, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES)
 #define ALLOW(call) UNLESS(SYS_##call, 1), END(ALLOW)
 /* The third argument, protection, must not have PROT_EXEC. */
 #define ALLOW_UNLESS_EXECUTABLE(call)                                                              \
@@ -52,7 +55,8 @@ enum { SANITIZED = 0 };
       UNLESS((value), 1), END(ALLOW), END(KILL_PROCESS)
 
 /* None of these calls waits: who sleeps spends no processor time, and would never reach its bound.
- * A futex may be woken, as libraries do behind what they do once. */
+ * A futex may be woken, as libraries do behind what they do once. Opening a file fails (libsndfile
+ * looks beside each for another), and so does asking for the size of memory (qsort). */
 static bool filter_calls(int out) {
   struct sock_filter filter[] = {LOAD(arch),
                                  UNLESS(THIS_ARCH, 1),
@@ -61,6 +65,8 @@ static bool filter_calls(int out) {
                                  LOAD(nr),
                                  ALLOW_IF(write, 0, ~0u, (uint32_t)out),
                                  ALLOW_IF(futex, 1, (uint32_t)FUTEX_CMD_MASK, FUTEX_WAKE),
+                                 REFUSE(openat),
+                                 REFUSE(sysinfo),
                                  ALLOW(munmap),
                                  ALLOW(brk),
                                  ALLOW(mremap),
