@@ -14,6 +14,18 @@ enum { HEADS_MAX = 1024, HEAD_DIM_MAX = 512, PER_LAYER_MAX = 8192, EXPERT_SIZE_M
 enum { EXPERTS_MAX = 1024, EXPERTS_TOP_MAX = 64 };
 static const int64_t GLOBAL_HEAD_DIM = 512; /* class default */
 
+/* The number that is the name of a member, "5" or, since transformers 5.23, "05"; `count` if it is
+ * none of a layer. */
+static int32_t listed_layer(const json_t *item, int32_t count) {
+  int32_t layer = 0;
+  for (uint32_t i = 0; i < item->key_length; i++) {
+    const char c = item->key[i];
+    if (c < '0' || c > '9' || layer >= count) return count;
+    layer = 10 * layer + (c - '0');
+  }
+  return item->key_length > 0 && layer < count ? layer : count;
+}
+
 /* Files of transformers since 5.20 list what the full layers have of their own, layer by layer. */
 static void read_listed_heads(config_reader_t *reader, const json_t *list, blueprint_t *bp) {
   if (list->type != JSON_OBJECT) {
@@ -23,12 +35,7 @@ static void read_listed_heads(config_reader_t *reader, const json_t *list, bluep
   int32_t listed = 0, full = 0;
   for (int32_t i = 0; i < bp->num_layers; i++) full += layer_is_full(bp, i);
   JSON_EACH(item, list) {
-    char name[16];
-    int32_t layer = 0;
-    for (; layer < bp->num_layers; layer++) {
-      int n = snprintf(name, sizeof(name), "%d", layer);
-      if (item->key_length == (size_t)n && memcmp(item->key, name, (size_t)n) == 0) break;
-    }
+    const int32_t layer = listed_layer(item, bp->num_layers);
     config_reader_t inner = *reader;
     inner.root = item;
     inner.outer = NULL;

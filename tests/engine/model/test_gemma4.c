@@ -57,6 +57,14 @@ Test(gemma4, shared_layers_count_once) {
   ASSERT_EQ(kv.others[0], 2);
 }
 
+/* transformers 5.23 writes two digits. */
+Test(gemma4, listed_layers_may_have_zeros_in_front) {
+  kv_cache_desc_t kv = good(TYPES ",\"per_layer_config\":{\"01\":{\"head_dim\":64},"
+                                  "\"03\":{\"head_dim\":64},\"005\":{\"head_dim\":64}}");
+  ASSERT_EQ(kv.others[0], 42);
+  ASSERT_EQ(kv.other_head_dim, 64);
+}
+
 Test(gemma4, heads_of_full_layers_have_two_spellings) {
   kv_cache_desc_t kv = good(TYPES ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":2,"
                                   "\"global_head_dim\":64");
@@ -122,6 +130,10 @@ Test(gemma4, what_is_not_computed_is_refused) {
       "\"moe_intermediate_size\":8",
       "top_k_experts");
   bad(TYPES ",\"per_layer_config\":{\"1\":{\"head_dim\":64}}", "per_layer_config");
+  bad(TYPES ",\"per_layer_config\":{\"06\":{\"head_dim\":64}}", "per_layer_config");
+  bad(TYPES ",\"per_layer_config\":{\"\":{\"head_dim\":64}}", "per_layer_config");
+  bad(TYPES ",\"per_layer_config\":{\"1x\":{\"head_dim\":64}}", "per_layer_config");
+  bad(TYPES ",\"per_layer_config\":{\"4294967297\":{\"head_dim\":64}}", "per_layer_config");
   bad(TYPES ",\"per_layer_config\":{\"0\":{\"head_dim\":64}}", "per_layer_config");
   bad(",\"global_head_dim\":63", "global_head_dim");
 }
