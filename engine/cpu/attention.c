@@ -44,6 +44,7 @@ static int32_t end_key(const attending_t *job, int32_t row, int32_t token) {
   const attention_t *attention = job->attention;
   const batch_t *batch = job->device->batch;
   int32_t end = batch->seq_lens[row], position = batch->positions[token];
+  if (attention->crosses) return batch->cross_lens[row];
   if (attention->sees_pictures && batch->seen_until != NULL)
     return MAX(position + 1, batch->seen_until[token]);
   if (!attention->bidirectional) return position + 1;
@@ -92,8 +93,10 @@ static void load_strip(const attending_t *job, const item_t *item, int32_t kv_he
   size_t key_head = (size_t)job->kind->head_dim * (size_t)device->key_stride * element;
   size_t value_row = (size_t)job->kind->head_stride * element;
   const kv_place_t place = kv_place(device, job->attention, job->rank > 0 ? 0 : kv_head);
-  const int32_t *table =
-      device->batch->block_table[item->request] + place.group * device->batch->block_table_stride;
+  const batch_t *batch = device->batch;
+  const int32_t *table = job->attention->crosses ? batch->cross_table[item->request]
+                                                 : batch->block_table[item->request] +
+                                                       place.group * batch->block_table_stride;
   const size_t head = (size_t)place.head;
   for (int32_t s = first; s < last; s++) {
     size_t key = (size_t)(base + s * strip->segment_keys);
@@ -525,6 +528,7 @@ static void check(const device_t *device, const attention_t *attention) {
   kv_check(device, attention);
   CHECK_EQ(attention->num_heads % attention->num_kv_heads, 0);
   CHECK(attention->num_entries == 0 || attention->num_heads == attention->num_kv_heads);
+  CHECK(!attention->crosses || device->batch->cross_table != NULL);
   CHECK_LE(attention->num_heads, device->limits.heads_max);
   CHECK_LE(device->batch->num_tokens, device->limits.tokens_max);
 }

@@ -239,5 +239,6 @@ const ops_t ops_cpu = {
     .values = &cpu_value_ops,
     .drafts = &cpu_draft_ops,
     .tower = &cpu_tower_ops,
+    .cross = &cpu_cross_ops,
     .ranks = &cpu_rank_ops,
 };

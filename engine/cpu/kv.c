@@ -300,13 +300,10 @@ static void store_codes(const device_t *device, const kv_kind_t *kind, uint8_t *
       device->kernels->kv8_narrow(values + row * kind->head_stride, v, dim);
 }
 
-/* k and v: (head_dim) of a token of the batch, of a head whose place is given. */
-static void store_head(const device_t *device, const kv_place_t *place, int64_t token,
+/* k and v: (head_dim) of a head whose place is given. */
+static void store_slot(const device_t *device, const kv_place_t *place, int64_t slot,
                        const float *k, const float *v) {
   const kv_kind_t *kind = place->kind;
-  int64_t slot =
-      device->batch->slot_mapping[(int64_t)place->group * device->batch->slots_stride + token];
-  if (slot < 0) return;
   int64_t size = device->kv.block_size, block = slot / size, offset = slot % size;
   CHECK_RANGE(block, 1, device->kv.num_blocks);
   uint8_t *base = place->first + (size_t)block * place->stride;
@@ -322,6 +319,49 @@ static void store_head(const device_t *device, const kv_place_t *place, int64_t 
   store_elements(keys, k, kind->head_dim, device->key_stride, device->kv.dtype);
   store_elements(values, v, kind->head_dim, 1, device->kv.dtype);
 }
+
+/* The same of a token of the batch. */
+static void store_head(const device_t *device, const kv_place_t *place, int64_t token,
+                       const float *k, const float *v) {
+  int64_t slot =
+      device->batch->slot_mapping[(int64_t)place->group * device->batch->slots_stride + token];
+  if (slot >= 0) store_slot(device, place, slot, k, v);
+}
+
+typedef struct crossing {
+  const device_t *device;
+  const float *kv;
+  const attention_t *attention;
+  const int32_t *blocks;
+  int32_t first;
+} crossing_t;
+
+static void cross_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const crossing_t *job = context;
+  const device_t *device = job->device;
+  const int32_t heads = job->attention->num_kv_heads, size = device->kv.block_size;
+  const int64_t width = (int64_t)heads * job->attention->head_dim;
+  for (int64_t row = first; row < last; row++) {
+    const int64_t at = job->first + row;
+    const int64_t slot = (int64_t)job->blocks[at / size] * size + at % size;
+    for (int32_t h = 0; h < heads; h++) {
+      const kv_place_t place = kv_place(device, job->attention, h);
+      const float *k = job->kv + row * 2 * width + (int64_t)h * job->attention->head_dim;
+      store_slot(device, &place, slot, k, k + width);
+    }
+  }
+}
+
+static void cross_store(device_t *device, const act_t *kv, const attention_t *attention,
+                        const int32_t *blocks, int32_t first, int32_t rows) {
+  kv_check(device, attention);
+  crossing_t job = {device, FLOATS(kv), attention, blocks, first};
+  const int64_t width = 2 * (int64_t)attention->num_kv_heads * attention->head_dim;
+  pool_run(device->pool, cross_task, &job, rows, INLINE_ELEMENTS / width + 1);
+}
+
+const cross_ops_t cpu_cross_ops = {.look_up = cpu_cross_look_up, .store = cross_store};
 
 void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row) {
   int64_t size = device->kv.block_size;

@@ -45,6 +45,16 @@ void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, in
   run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
+void cpu_cross_look_up(device_t *device, act_t *out, const cross_lookup_t *lookup, int32_t rows) {
+  embedding_t job = {FLOATS(out), lookup->table, lookup->ids, 0, lookup->scale, false};
+  if (lookup->table != NULL) run_rows(device, embed_task, &job, rows, lookup->table->cols);
+  for (int32_t i = 0; lookup->places != NULL && i < rows; i++) {
+    const weight_t *places = lookup->places;
+    CHECK_RANGE(lookup->first + i, 0, places->rows);
+    weight_unpack_row(places, lookup->first + i, 1, true, FLOATS(out) + (int64_t)i * places->cols);
+  }
+}
+
 static void types_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const embedding_t *job = context;

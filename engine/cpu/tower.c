@@ -99,12 +99,26 @@ static void pack_strip(const seeing_t *job, int64_t row, int32_t count, int32_t 
   }
 }
 
-static void see_strip(const seeing_t *job, int32_t rows, int32_t keys, tower_scratch_t *scratch) {
+/* Adds to the scores of a row what follows from the distances of its keys, the first of which is
+ * `distance` behind it. */
+static void add_distances(const tower_attention_t *attention, int32_t head, int32_t distance,
+                          float *scores, int32_t keys) {
+  const int32_t reach = attention->reach;
+  const float *numbers = attention->distances->values + (int64_t)head * (2 * reach + 1) + reach;
+  for (int32_t j = 0; j < keys; j++) scores[j] += numbers[MIN(MAX(distance + j, -reach), reach)];
+}
+
+/* Keys [base, base + keys) for rows [row, row + rows), of a head. */
+static void see_strip(const seeing_t *job, int32_t row, int32_t rows, int32_t base, int32_t keys,
+                      int32_t head, tower_scratch_t *scratch) {
   const kernels_t *kernels = job->device->kernels;
   int32_t last = DIV_UP(keys, SEGMENT_KEYS);
   kernels->scores[DTYPE_F32](scratch->scores, scratch->q, job->stride, rows, &scratch->strip, 0,
                              last);
   for (int32_t r = 0; r < rows; r++) {
+    if (job->attention->distances != NULL)
+      add_distances(job->attention, head, base - row - r,
+                    scratch->scores + (int64_t)r * SCORE_STRIDE, keys);
     float factor = kernels->softmax(scratch->scores + (int64_t)r * SCORE_STRIDE, 0, keys, 0,
                                     &scratch->max[r], &scratch->sum[r]);
     kernels->scale(scratch->acc + (int64_t)r * job->stride, factor, job->stride);
@@ -129,7 +143,7 @@ static void see_tile(const seeing_t *job, int32_t row, int32_t count, int32_t be
   for (int32_t base = begin; base < end; base += STRIP_KEYS) {
     int32_t keys = MIN(end - base, STRIP_KEYS);
     pack_strip(job, base, keys, head, scratch);
-    see_strip(job, count, keys, scratch);
+    see_strip(job, row, count, base, keys, head, scratch);
   }
   for (int32_t r = 0; r < count; r++)
     job->device->kernels->finish(

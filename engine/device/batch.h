@@ -76,6 +76,11 @@ typedef struct batch {
    * rope_positions and seen_until. */
   struct image_rows *image_rows;
   int32_t *rope_room, *seen_room; /* seen_room NULL = no layer sees pictures whole */
+  /* Of batch_cross, where a decoder sees the rows of an encoder; else NULL: of each row the blocks
+   * in which K and V of its encoder's rows lie, and how many rows these are, at least 1. */
+  const int32_t **cross_table; /* [R] -> block numbers */
+  int32_t *cross_lens;         /* [R] */
+  struct cross_blocks *cross_blocks;
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */
   int32_t *selected_token_indices; /* [S] ascending, each once */
@@ -93,6 +98,7 @@ typedef struct batch {
 
 struct plan;
 struct image_rows;
+struct cross_blocks;
 
 /* Functions of engine/batch.c. batch_new allocates every array for the largest step, with
  * S <= tokens_max + reqs_max. Returns 0 and *out, which the caller frees with batch_free, or a
@@ -102,6 +108,8 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
 void batch_free(batch_t *batch);
 /* The model sees: takes the arrays for steps with pictures, of so many tokens. The same errors. */
 int batch_see(batch_t *batch, int32_t tokens_max, struct image_rows *rows, bool whole);
+/* The model is a decoder behind an encoder: takes the arrays for so many rows. The same errors. */
+int batch_cross(batch_t *batch, int32_t reqs_max, struct cross_blocks *blocks);
 /* Fills the batch from a plan. With r = request_row[t]:
  * positions[t] = num_computed_tokens[r] + (t - query_start_loc[r]);
  * slot_mapping[g, t] = block_table[r][g, position / block_size] * block_size + position %

@@ -56,6 +56,8 @@ typedef struct attention {
   bool norm_late;         /* the norms come behind rope (Hunyuan); not with norm_whole */
   bool v_norm;            /* RMSNorm without weights over each head of v (Gemma 4) */
   bool reads_only; /* qkv is q alone: K and V are those that another layer stored as `layer` */
+  bool crosses;    /* K and V are those of an encoder's rows, all of which each token sees:
+                    * batch_t.cross_table; with reads_only, without rope, window and distances */
   float norm_eps;
   const rope_t *rope;    /* NULL = no rotation: learned positions, or none */
   const vector_t *sinks; /* [Hq] an extra logit in the softmax's denominator, or NULL */
@@ -83,7 +85,8 @@ typedef enum activation {
   ACTIVATION_SIGMOID_MUL, /* sigmoid(in[i]) * in[f + i]: of gates (state_ops.h), not of MLPs */
   ACTIVATION_GELU_MUL,    /* the form with erf */
   /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): (u + 1) * g * sigmoid(1.702 g) */
-  ACTIVATION_CLAMPED_SWIGLU
+  ACTIVATION_CLAMPED_SWIGLU,
+  ACTIVATION_SILU /* without a gate: of Marian */
 } activation_t;
 
 /* True when the input of an activation has 2f columns: gate, then up. */

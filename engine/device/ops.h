@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device/batch.h"
+#include "engine/device/cross_ops.h"
 #include "engine/device/latent_ops.h"
 #include "engine/device/lora_ops.h"
 #include "engine/device/per_layer_ops.h"
@@ -64,6 +65,7 @@ typedef struct ops {
   const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */
   const lora_ops_t *lora;           /* NULL = no adapters */
   const tower_ops_t *tower;         /* NULL = no towers: the model sees no images */
+  const cross_ops_t *cross;         /* NULL = no encoders before decoders */
   /* Set-up. `close` frees all that the other functions made for the device. */
   bool (*available)(int32_t device_index); /* a quick check that `open` may work; NULL = never */
   int (*open)(const device_options_t *options, device_t **out, inferd_error_t *error);

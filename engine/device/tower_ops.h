@@ -26,6 +26,10 @@ typedef struct tower_attention {
    * one of v, without weights. */
   const vector_t *q_norm, *k_norm;
   float norm_eps;
+  /* [H, 2 reach + 1] added to the scores of key j of a row by clamp(j - row, -reach, reach), from
+   * -reach on; NULL = none, and so in back ends without cross_ops.h. */
+  const vector_t *distances;
+  int32_t reach;
   /* What is computed: tiles of rows, as the back end cuts a segment, that begin in [first_row,
    * end_row). The calls of an attention go through all rows in order; the first one, of first_row
    * 0, norms and rotates. */
