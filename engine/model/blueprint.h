@@ -5,6 +5,7 @@
 #define INFERD_ENGINE_MODEL_BLUEPRINT_H
 
 #include "engine/device/ops.h"
+#include "engine/device/sampling_params.h"
 #include "engine/model/mixer.h"
 #include "engine/model/mtp_kind.h"
 #include "engine/model/scheme.h"
@@ -91,6 +92,22 @@ typedef struct encoder {
   int32_t answer_ids[2];
 } encoder_t;
 
+/* How a table of positions is made that no file has: sines, then cosines of position times powers
+ * of 10000, whose exponents go by steps of -2 / h, or of -1 / (h / 2 - 1). */
+typedef enum sinusoid { SINUSOID_NONE, SINUSOID_BY_WIDTH, SINUSOID_TO_END } sinusoid_t;
+
+/* Of a decoder whose layers see the rows of an encoder, which has a blueprint of its own
+ * (blueprint_read_encoder). */
+typedef struct cross_config {
+  bool crosses;
+  bool logits_bias;      /* there is a ROLE_HEAD_BIAS */
+  int32_t start_id;      /* the first id of its prompts; -1 = requests say it */
+  int32_t forced_bos_id; /* always the id behind it; -1 = none */
+  int32_t num_beams;     /* default of generation_config.json; 1 = none */
+  early_stopping_t early_stopping;
+  float length_penalty;
+} cross_config_t;
+
 typedef struct blueprint {
   char family[32];       /* "llama", "qwen2", "opt", ... */
   char architecture[64]; /* config.json architectures[0] */
@@ -154,6 +171,8 @@ typedef struct blueprint {
   int32_t picture_id;        /* whose embeddings of layers a token of a picture has */
   bool layer_scalars;        /* each layer multiplies the stream */
   bool experts_beside;       /* experts stand beside a dense MLP, with norms of their own */
+  sinusoid_t sinusoid;       /* of its table of positions */
+  cross_config_t cross;      /* all 0 = no encoder stands before it */
   encoder_t encoder;         /* all 0 = a decoder that generates, or embeds, in one direction */
   bool conv1d, gguf;         /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */
   scheme_t scheme;           /* of the quantised weights in safetensors files */
@@ -179,6 +198,9 @@ int blueprint_check_family(const char *dir, inferd_error_t *error);
  * id or -1. ERR_MODEL_MISSING, ERR_MODEL_MALFORMED with file, key, value found and supported. */
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
                    inferd_error_t *error);
+/* The same of the encoder before a decoder with cross.crosses. */
+int blueprint_read_encoder(const char *dir, double tokenizer_max, blueprint_t *out,
+                           inferd_error_t *error);
 void blueprint_free(blueprint_t *blueprint);
 
 #endif

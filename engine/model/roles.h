@@ -23,6 +23,7 @@ typedef enum tensor_role {
   ROLE_POOLER,        /* [h, h], before the classifier */
   ROLE_POOLER_NORM,   /* [h] */
   ROLE_CLASSIFIER,    /* [labels, h] */
+  ROLE_HEAD_BIAS,     /* [V] of logits, in a tensor of its own */
   ROLE_ATTN_NORM,     /* [h]; the first of a layer */
   ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
   ROLE_MLP_NORM,              /* [h] */
@@ -84,6 +85,12 @@ typedef enum tensor_role {
   ROLE_MTP_HIDDEN_NORM, /* [h] */
   ROLE_MTP_JOIN,        /* [h, 2 h] */
   ROLE_MTP_NORM,        /* [h] */
+  /* Of a layer that sees the rows of an encoder, behind its attention */
+  ROLE_CROSS_NORM, /* [h] */
+  ROLE_CROSS_Q,    /* [Hq D, h] */
+  ROLE_CROSS_K,    /* [Hk D, h] of the encoder's rows */
+  ROLE_CROSS_V,    /* [Hk D, h] */
+  ROLE_CROSS_O,    /* [h, Hq D] */
   /* Of layers with a state (mixer.h); M columns behind the projection in all, C channels */
   ROLE_MIX_IN,    /* rows of [M, h], from the first on */
   ROLE_MIX_Z,     /* the next rows, if they stand in other tensors */

@@ -115,7 +115,8 @@ static bool family_knows(const family_t *family, int families) {
   case FOR_NO_ROPE: return family->no_rope_keys;
   case FOR_LOCAL_THETA: return family->local_theta > 0;
   case FOR_CLIP: return family->clip_key;
-  case FOR_T5: return family->t5_keys; /* the encoder's file is often that of both */
+  case FOR_T5: /* the encoder's file is often that of both */
+    return family->t5_keys || family->side != SIDE_ALONE;
   case FOR_BIDIRECTIONAL: /* Gemma 3 and 4 */ return family->local_theta > 0;
   default: return false;
   }
@@ -186,6 +187,7 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
   const char *const *keys = family->window_rule == WINDOW_TYPES || family->t5_keys
                                 ? KEYS("num_heads", "num_attention_heads")
                                 : KEYS("num_attention_heads", "n_head", "n_heads");
+  if (family->side != SIDE_ALONE) keys = config_head_keys(family);
   int64_t heads = config_int(reader, keys, family->num_heads, 1, HEADS_MAX);
   int64_t kv_heads = heads, head_dim = 0;
   if (family->latent) {
@@ -250,15 +252,12 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
   bp->hidden_size =
       (int32_t)config_int(reader, KEYS("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
                           family->hidden_size, 1, HIDDEN_MAX);
-  bp->num_layers =
-      (int32_t)config_int(reader, KEYS("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-                          config_count_layers(reader, family), 1, MODEL_LAYERS_MAX);
+  bp->num_layers = (int32_t)config_int(reader, config_layer_keys(reader, family),
+                                       config_count_layers(reader, family), 1, MODEL_LAYERS_MAX);
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
-  bp->intermediate_size = (int32_t)config_int_or_null(
-      reader,
-      KEYS("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim", "d_ff"),
-      mlp_default, 4LL * bp->hidden_size, 1, MLP_MAX);
+  bp->intermediate_size = (int32_t)config_int_or_null(reader, config_mlp_keys(family), mlp_default,
+                                                      4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
   read_mtp(reader, family, bp);
   read_heads(reader, family, bp);
@@ -329,7 +328,9 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
                {"relu2", ACTIVATION_RELU2},
                {"gelu", ACTIVATION_GELU},
                {"gelu_new", ACTIVATION_GELU_TANH},
-               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}};
+               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+               {"silu", ACTIVATION_SILU},
+               {"swish", ACTIVATION_SILU}};
   const char *name;
   const json_t *value = config_find(reader,
                                     KEYS("hidden_act", "hidden_activation", "activation_function",
@@ -365,12 +366,12 @@ static void read_activation(config_reader_t *reader, const family_t *family, blu
   for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
     bool given = value != NULL ? json_equals(value, plain[i].name)
                                : strcmp(family->activation, plain[i].name) == 0;
-    if (!given) continue;
+    if (!given || (plain[i].kind == ACTIVATION_SILU && family->side == SIDE_ALONE)) continue;
     bp->activation = plain[i].kind;
     return;
   }
-  config_refuse(reader, name, value, "relu, relu2, gelu, gelu_new, gelu_pytorch_tanh for %s",
-                family->architecture);
+  config_refuse(reader, name, value, "relu, relu2, gelu, gelu_new, gelu_pytorch_tanh%s for %s",
+                family->side != SIDE_ALONE ? ", silu, swish" : "", family->architecture);
 }
 
 static void read_biases(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
@@ -414,7 +415,8 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
   if (family->gemma_keys || (family->final_softcap != 0 && !family->gemma4_keys))
     bp->final_softcap = positive_or_null(reader, "final_logit_softcapping", family->final_softcap);
   if (family->clip_key) bp->qkv_limit = positive_or_null(reader, "clip_qkv", 0);
-  if (family->embed_root_key != NULL && config_bool(reader, KEYS(family->embed_root_key), false))
+  if (family->embed_root_key != NULL &&
+      config_bool(reader, KEYS(family->embed_root_key), family->embed_root))
     bp->embed_scale = sqrt((double)bp->hidden_size);
   if (family->logit_scale != 0)
     bp->head_scale = config_double(reader, KEYS("logit_scale"), family->logit_scale, 0, 1e6, true);
@@ -577,6 +579,10 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   const wrapper_t *wrapper;
   const family_t *family = find_family(&reader, &headless, &head, &wrapper);
   if (family == NULL || bp == NULL) return reader.code;
+  if (start->encoder) {
+    family = family_by_name(family->encoder_name, strlen(family->encoder_name));
+    headless = true;
+  }
   bp->headless = headless;
   if (wrapper == NULL) family = enter_text_config(&reader, family);
   bp->within = wrapper != NULL || reader.outer != NULL || start->gguf != NULL;
@@ -600,6 +606,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code == 0) read_positions(&reader, family, tokenizer_max, bp);
   if (reader.code == 0) config_read_encoder(&reader, family, head, bp);
   if (reader.code == 0) config_read_deberta(&reader, family, bp);
+  if (reader.code == 0) config_read_cross(&reader, dir, family, bp);
   read_ids(&reader, family, tokenizer_eos, bp);
   int dtype = read_dtype(&reader);
   if (reader.code != 0) return reader.code;
@@ -616,8 +623,8 @@ const json_limits_t config_limits = {.depth_max = 32,
                                      .allow_nul = true,
                                      .allow_infinity = true};
 
-static int read_directory(const char *dir, double tokenizer_max, int32_t tokenizer_eos,
-                          blueprint_t *out, inferd_error_t *error) {
+static int read_directory(const char *dir, bool encoder, double tokenizer_max,
+                          int32_t tokenizer_eos, blueprint_t *out, inferd_error_t *error) {
   struct stat status;
   if (stat(dir, &status) != 0) return error_system(error, dir, errno);
   if (!S_ISDIR(status.st_mode)) {
@@ -631,7 +638,8 @@ static int read_directory(const char *dir, double tokenizer_max, int32_t tokeniz
                        "%s: no config.json; a model directory of Hugging Face is needed", dir);
   }
   if (result != 0) return result;
-  config_reader_t reader = {.file = "config.json", .root = json_root(file.doc), .error = error};
+  config_reader_t reader = {
+      .file = "config.json", .root = json_root(file.doc), .encoder = encoder, .error = error};
   result = read_config(dir, &reader, tokenizer_max, tokenizer_eos, out);
   model_file_free(&file);
   if (result != 0 || out == NULL) return result;
@@ -673,7 +681,7 @@ static int read_model(const char *dir, double tokenizer_max, int32_t tokenizer_e
   gguf_t *gguf;
   int result = gguf_find(dir, path, sizeof(path), error);
   if (result == 0) {
-    result = read_directory(dir, tokenizer_max, tokenizer_eos, out, error);
+    result = read_directory(dir, false, tokenizer_max, tokenizer_eos, out, error);
     error_within(error, result, dir);
   } else if (result > 0) {
     result = gguf_open(path, true, &gguf, error);
@@ -689,15 +697,28 @@ int blueprint_check_family(const char *dir, inferd_error_t *error) {
   return read_model(dir, NAN, -1, NULL, error);
 }
 
+/* With nothing given. */
+static const blueprint_t silent = {.temperature = NAN,
+                                   .top_p = NAN,
+                                   .min_p = NAN,
+                                   .repetition_penalty = NAN,
+                                   .top_k = -1,
+                                   .max_new_tokens = -1,
+                                   .primary_eos = -1};
+
+int blueprint_read_encoder(const char *dir, double tokenizer_max, blueprint_t *out,
+                           inferd_error_t *error) {
+  *out = silent;
+  int result = read_directory(dir, true, tokenizer_max, -1, out, error);
+  error_within(error, result, dir);
+  if (result == 0) result = tensors_count_parameters(out, &out->num_parameters, error);
+  if (result != 0) blueprint_free(out);
+  return result;
+}
+
 int blueprint_read(const char *dir, double tokenizer_max, int32_t tokenizer_eos, blueprint_t *out,
                    inferd_error_t *error) {
-  *out = (blueprint_t){.temperature = NAN,
-                       .top_p = NAN,
-                       .min_p = NAN,
-                       .repetition_penalty = NAN,
-                       .top_k = -1,
-                       .max_new_tokens = -1,
-                       .primary_eos = -1};
+  *out = silent;
   int result = read_model(dir, tokenizer_max, tokenizer_eos, out, error);
   if (result == 0) result = tensors_count_parameters(out, &out->num_parameters, error);
   if (result == 0 && out->num_eos > 0) out->primary_eos = out->eos_ids[0];

@@ -14,6 +14,7 @@ typedef struct config_reader {
   const char *file;    /* "config.json", for messages */
   const json_t *root;  /* object that the keys are looked up in */
   const char *gguf;    /* the architecture of a GGUF file whose metadata are read, or NULL */
+  bool encoder;        /* the encoder before a decoder is read, not the decoder */
   const json_t *outer; /* has the keys that `root` lacks, or NULL (text_config of a wrapper) */
   int code;            /* 0 or the first error */
   inferd_error_t *error;
@@ -85,6 +86,14 @@ void config_read_rope(config_reader_t *reader, const family_t *family, int32_t m
                       blueprint_t *blueprint);
 /* The keys of DeBERTa; after config_read_encoder. config_deberta.c. */
 void config_read_deberta(config_reader_t *reader, const family_t *family, blueprint_t *bp);
+/* Of models of two stacks: the keys of the sizes of a stack, NULL-terminated; what the decoder has
+ * of its own; of generation_config.json what is for such a decoder. config_cross.c. */
+const char *const *config_layer_keys(const config_reader_t *reader, const family_t *family);
+const char *const *config_head_keys(const family_t *family);
+const char *const *config_mlp_keys(const family_t *family);
+void config_read_cross(config_reader_t *reader, const char *dir, const family_t *family,
+                       blueprint_t *blueprint);
+void config_read_cross_defaults(config_reader_t *reader, blueprint_t *blueprint);
 /* The activation of T5's MLP, and whether it has a gate. config_t5.c. */
 void config_read_t5_mlp(config_reader_t *reader, const family_t *family, blueprint_t *bp);
 /* What encoders have beside the rest: directions, types, positions, labels. config_encoder.c. */

@@ -69,6 +69,7 @@ int config_read_generation(const char *dir, blueprint_t *blueprint, inferd_error
   blueprint->max_new_tokens =
       (int32_t)config_int_or_null(&reader, KEYS("max_new_tokens"), -1, -1, 1, INT32_MAX);
   config_read_eos(&reader, blueprint);
+  config_read_cross_defaults(&reader, blueprint);
   model_file_free(&file);
   return reader.code;
 }

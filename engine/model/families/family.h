@@ -20,6 +20,9 @@ typedef enum label_head {
   LABELS_OF_TOKENS /* ForTokenClassification */
 } label_head_t;
 
+/* Of a model of two stacks of layers: whose keys a family reads. */
+typedef enum side { SIDE_ALONE, SIDE_ENCODER, SIDE_DECODER } side_t;
+
 typedef struct family {
   const char *name;         /* model_type */
   const char *architecture; /* architectures[0] */
@@ -92,9 +95,13 @@ typedef struct family {
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
   bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */
   int32_t pad_id, token_types;
-  int32_t table_size;        /* class default of embedding_size; 0 = no such key */
-  bool deberta_keys;         /* relative_attention and what it decides: config_deberta.c */
-  bool t5_keys;              /* config_t5.c */
+  int32_t table_size;       /* class default of embedding_size; 0 = no such key */
+  bool deberta_keys;        /* relative_attention and what it decides: config_deberta.c */
+  bool t5_keys;             /* config_t5.c */
+  side_t side;              /* config_cross.c */
+  const char *encoder_name; /* of a decoder: the family of the encoder before it; NULL = none */
+  sinusoid_t sinusoid;
+  bool embed_root;           /* class default of embed_root_key */
   bool one_layer;            /* whose weights all layers have */
   bool tags_by_classifier;   /* a decoder: its layer of labels of tokens is classifier, not score */
   const char *norm_bias_key; /* switches the biases of norms; NULL = norms have them */

@@ -112,6 +112,7 @@ typedef enum when {
   WHEN_POOLER_BIAS,
   WHEN_LABELS_NORM_BIAS,
   WHEN_ANSWERS,
+  WHEN_LOGITS_BIAS,
   WHEN_PER_LAYER /* layers have embeddings of their own */
 } when_t;
 

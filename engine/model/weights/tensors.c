@@ -172,6 +172,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_NOT_FIRST: return layer > 0 || !bp->encoder.first_unnormed;
   case WHEN_NOT_FIRST_BIAS:
     return !bp->encoder.plain_norms && (layer > 0 || !bp->encoder.first_unnormed);
+  case WHEN_LOGITS_BIAS: return bp->cross.logits_bias;
   case WHEN_PER_LAYER: return bp->per_layer_size > 0;
   case WHEN_ANSWERS: return bp->encoder.answer_rows;
   case WHEN_LABELS: return bp->encoder.num_labels > 0;

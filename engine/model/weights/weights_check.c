@@ -468,8 +468,10 @@ bool weights_head_differs(const char *dir, const layout_t *layout, const bluepri
   bool found = false;
   if (tensors_expect(blueprint, &list, NULL) == 0) {
     char name[TENSOR_NAME_MAX], head[TENSOR_NAME_MAX];
-    snprintf(name, sizeof(name), "%s%s", find_prefix(files, &list, layout, blueprint->gguf),
-             tensors_get(&list, ROLE_EMBED, 0, false)->name);
+    const expected_tensor_t *embed = tensors_get(&list, ROLE_EMBED, 0, false);
+    snprintf(name, sizeof(name), "%s%s",
+             embed->absolute ? "" : find_prefix(files, &list, layout, blueprint->gguf),
+             embed->name);
     found = differs(weight_files_find(files, name),
                     find_absolute(files, head_name(layout, blueprint->gguf, head, sizeof(head))));
     tensors_free(&list);

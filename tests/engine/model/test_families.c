@@ -438,7 +438,7 @@ Test(families, variants_of_encoders_are_refused) {
        "below max_relative_positions, 256"},
       {DEBERTA ",\"position_buckets\":256,\"norm_rel_ebd\":\"other\"}",
        "\"norm_rel_ebd\" is \"other\", supported: none, layer_norm"},
-      {ARCHITECTURE("T5ForConditionalGeneration") "}",
+      {ARCHITECTURE("PLBartForConditionalGeneration") "}",
        "encoders with decoders behind them are not"},
       {ARCHITECTURE("UMT5EncoderModel") "}", "it needs numbers by distance in each layer"},
       {ARCHITECTURE("T5EncoderModel") ",\"relative_attention_max_distance\":127}",
