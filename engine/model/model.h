@@ -17,6 +17,8 @@ typedef struct model_options {
   bool dummy; /* seeded random weights from config.json alone */
   uint64_t dummy_seed;
   int32_t dtype;              /* dtype_t, or -1 = as the checkpoint says */
+  bool lacks_embed;           /* it has the embedding of another model: */
+  const model_t *embeds;      /* that one, on the same device; NULL = it is only planned */
   bool sees;                  /* a tower reads visual.*, so these are not named as skipped */
   bool quantise_q8;           /* 16-bit matrices become Q8_0, if the device takes it */
   const dense_layer_t *dense; /* [num_dense] layers behind the pooling */

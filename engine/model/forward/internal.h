@@ -63,6 +63,15 @@ typedef struct latent_layer {
   latent_t attention;
 } latent_layer_t;
 
+/* Attention to the rows of an encoder, behind the layer's own. K and V of these are made between
+ * steps (encode.h). */
+typedef struct cross_layer {
+  norm_t norm;
+  const weight_t *q, *kv, *o;                /* [Hq D, h], [2 Hk D, h], [h, Hq D] */
+  const vector_t *q_bias, *kv_bias, *o_bias; /* or NULL */
+  attention_t attention;
+} cross_layer_t;
+
 typedef struct layer {
   norm_t attn_norm;         /* width 0 = none */
   const weight_t *qkv;      /* [(Hq + 2 Hk) D, h] */
@@ -72,6 +81,7 @@ typedef struct layer {
   const weight_t *o;      /* [h, Hq D] */
   const vector_t *o_bias; /* [h] or NULL */
   norm_t attn_out_norm, mlp_out_norm; /* BLOCK_SANDWICH, BLOCK_OUT_NORM */
+  cross_layer_t cross;                /* q NULL = it sees no rows of an encoder */
   norm_t mlp_norm;
   const weight_t *up;        /* [2 f, h] gate then up; [f, h] without a gate */
   const vector_t *up_bias;   /* [2 f] or [f], or NULL */

@@ -436,6 +436,60 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
   mixer->out_bias = vector(load, i, true, 1, &out);
 }
 
+/* The biases of stacked matrices; zeros for those that have none, if others do. */
+static const vector_t *biases(model_load_t *load, int32_t layer, int num_roles,
+                              const tensor_role_t *roles) {
+  const tensor_list_t *list = &load->loader.list;
+  int64_t rows = 0, filled = 0;
+  int num_matrices = 0, num_biases = 0;
+  for (int i = 0; i < num_roles; i++) {
+    const expected_tensor_t *matrix = tensors_get(list, roles[i], layer, false);
+    if (matrix == NULL) continue;
+    num_matrices++;
+    rows += matrix->rows;
+    num_biases += tensors_get(list, roles[i], layer, true) != NULL;
+  }
+  if (num_biases == 0 || num_biases == num_matrices)
+    return vector(load, layer, true, num_roles, roles);
+  float *all = calloc((size_t)rows, sizeof *all);
+  if (all == NULL && load->code == 0)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for biases");
+  for (int i = 0; i < num_roles && load->code == 0; i++) {
+    const expected_tensor_t *matrix = tensors_get(list, roles[i], layer, false);
+    float *values = NULL;
+    if (matrix == NULL) continue;
+    if (load->loader.planned == NULL && tensors_get(list, roles[i], layer, true) != NULL)
+      load->code = weight_loader_values(&load->loader, roles[i], layer, true, &values, load->error);
+    if (values != NULL) memcpy(all + filled, values, (size_t)matrix->rows * sizeof *all);
+    free(values);
+    filled += matrix->rows;
+  }
+  const vector_t *made = numbers(load, all, rows);
+  free(all);
+  return made;
+}
+
+static void load_cross(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+  static const tensor_role_t q = ROLE_CROSS_Q, o = ROLE_CROSS_O;
+  static const tensor_role_t kv[2] = {ROLE_CROSS_K, ROLE_CROSS_V};
+  cross_layer_t *cross = &layer->cross;
+  if (!bp->cross.crosses) return;
+  *cross = (cross_layer_t){.norm = norm(load, bp, i, ROLE_CROSS_NORM),
+                           .q = matrix(load, i, 1, &q),
+                           .q_bias = vector(load, i, true, 1, &q),
+                           .kv = matrix(load, i, 2, kv),
+                           .kv_bias = biases(load, i, 2, kv),
+                           .o = matrix(load, i, 1, &o),
+                           .o_bias = vector(load, i, true, 1, &o)};
+  cross->attention = (attention_t){.layer = layer->attention.layer,
+                                   .num_heads = layer->attention.num_heads,
+                                   .num_kv_heads = layer->attention.num_kv_heads,
+                                   .head_dim = layer->attention.head_dim,
+                                   .scale = layer->attention.scale,
+                                   .reads_only = true,
+                                   .crosses = true};
+}
+
 static void load_attention(model_load_t *load, model_t *model, int32_t i) {
   static const tensor_role_t qkv[4] = {ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV}, o = ROLE_O;
   static const tensor_role_t qkk[3] = {ROLE_Q, ROLE_K, ROLE_K}, gate = ROLE_ATTN_GATE;
@@ -448,7 +502,7 @@ static void load_attention(model_load_t *load, model_t *model, int32_t i) {
     load_latent(load, model, layer, i);
   } else {
     layer->qkv = matrix(load, i, num_in, in);
-    layer->qkv_bias = vector(load, i, true, num_in, in);
+    layer->qkv_bias = biases(load, i, num_in, in);
     layer->attention = attention(load, model, i);
     layer->attn_gate = matrix(load, i, 1, &gate);
     const attention_t *made = &layer->attention;
@@ -503,6 +557,7 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   if (bp->layer_flags[i] & LAYER_MIXER) load_mixer(load, bp, &layer->mixer, i);
   if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) load_attention(load, model, i);
   load_tables(load, model, i);
+  load_cross(load, bp, layer, i);
   layer->attn_out_norm = norm(load, bp, i, ROLE_ATTN_OUT_NORM);
   layer->mlp_norm = bp->shared_norm ? layer->attn_norm : norm(load, bp, i, ROLE_MLP_NORM);
   layer->mlp_width = layer_mlp_width(bp, i);
@@ -625,11 +680,13 @@ static void load_slopes(model_load_t *load, model_t *model) {
   model->slopes = numbers(load, slopes, bp->num_heads);
 }
 
-/* The bucket of a key at distance j - p (Raffel et al. 2020, T5, both ways): one each up to a
- * quarter of them, from there on by logarithm, in fp32 as the reference has it. */
-static int32_t bucket_of(int32_t distance, int32_t buckets) {
-  const int32_t half = buckets / 2, exact = half / 2, away = abs(distance);
-  const int32_t side = distance > 0 ? half : 0;
+/* The bucket of a key at distance j - p (Raffel et al. 2020, T5): one each up to half of those of a
+ * direction, from there on by logarithm, in fp32 as the reference has it. A decoder sees nothing
+ * behind a token, and has all buckets for what is before it. */
+static int32_t bucket_of(int32_t distance, int32_t buckets, bool both_ways) {
+  const int32_t half = both_ways ? buckets / 2 : buckets, exact = half / 2;
+  const int32_t away = both_ways ? abs(distance) : MAX(-distance, 0);
+  const int32_t side = both_ways && distance > 0 ? half : 0;
   if (away < exact) return side + away;
   const float part = logf((float)away / (float)exact) / (float)log((double)DISTANCE_MAX / exact) *
                      (float)(half - exact);
@@ -639,6 +696,7 @@ static int32_t bucket_of(int32_t distance, int32_t buckets) {
 static void load_distances(model_load_t *load, model_t *model) {
   const int32_t buckets = model->blueprint.distance_buckets, heads = model->blueprint.num_heads;
   const int32_t width = 2 * DISTANCE_MAX + 1;
+  const bool both = model->blueprint.encoder.bidirectional;
   void *rows = NULL;
   if (buckets == 0 || load->code != 0) return;
   load->code =
@@ -648,7 +706,7 @@ static void load_distances(model_load_t *load, model_t *model) {
     load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for distances");
   const float *of_buckets = rows; /* [buckets, Hq]; NULL: only planned */
   for (int32_t i = 0; of_buckets != NULL && values != NULL && i < heads * width; i++)
-    values[i] = of_buckets[bucket_of(i % width - DISTANCE_MAX, buckets) * heads + i / width];
+    values[i] = of_buckets[bucket_of(i % width - DISTANCE_MAX, buckets, both) * heads + i / width];
   model->distances = numbers(load, values, (int64_t)heads * width);
   free(values);
   free(rows);
@@ -685,15 +743,51 @@ static void load_distance_rows(model_load_t *load, model_t *model) {
   free(bias);
 }
 
+/* A row of a table of positions that no file has; `context` is the blueprint. */
+static const void *sinusoid_row(void *context, int64_t row, void *scratch) {
+  const blueprint_t *bp = context;
+  const int32_t half = bp->hidden_size / 2;
+  float *values = scratch;
+  for (int32_t i = 0; i < half; i++) {
+    double angle = (double)row / pow(10000, 2.0 * i / bp->hidden_size);
+    if (bp->sinusoid == SINUSOID_TO_END) { /* in fp32, as the reference */
+      const float step = (float)(-log(10000) / (half - 1));
+      angle = (double)((float)row * expf((float)i * step));
+    }
+    values[i] = (float)sin(angle);
+    values[half + i] = (float)cos(angle);
+  }
+  return scratch;
+}
+
+static void load_sinusoids(model_load_t *load, model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  weight_t *weight = NULL;
+  if (bp->sinusoid == SINUSOID_NONE || load->code != 0) return;
+  const weight_source_t source = {.name = "embed_positions",
+                                  .rows = (int64_t)bp->num_positions + bp->position_offset,
+                                  .cols = bp->hidden_size,
+                                  .dtype = DTYPE_F32,
+                                  .row = sinusoid_row,
+                                  .context = (void *)(uintptr_t)bp};
+  load->code = weight_loader_pass(&load->loader, &source, &weight, load->error);
+  model->positions = weight;
+}
+
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   static const tensor_role_t types = ROLE_TYPES, project = ROLE_EMBED_PROJECT;
+  static const tensor_role_t logits_bias = ROLE_HEAD_BIAS;
   const blueprint_t *bp = &model->blueprint;
   const bool first = stage_is_first(bp), last = stage_is_last(bp);
-  if (first || (last && bp->tied)) /* blocks stay: a lookup reads the rows of a step */
+  const model_options_t *options = load->loader.options;
+  if (options->lacks_embed)
+    model->embed = options->embeds != NULL ? options->embeds->embed : NULL;
+  else if (first || (last && bp->tied)) /* blocks stay: a lookup reads the rows of a step */
     model->embed = matrix(load, -1, 1, &embed);
   if (first) model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
+  load_sinusoids(load, model);
   if (first) model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
   if (bp->encoder.table_size > 0) {
@@ -720,6 +814,7 @@ static void load_all(model_load_t *load, model_t *model) {
   if (last) model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   if (last) model->project_out = matrix(load, -1, 1, &project_out);
   if (last && !bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
+  if (last && bp->cross.logits_bias) model->head_bias = vector(load, -1, false, 1, &logits_bias);
   if (last && !bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   free(load->distance_rows);
   load->distance_rows = NULL;

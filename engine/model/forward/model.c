@@ -647,12 +647,23 @@ static void finish_layer(model_t *model, const layer_t *layer, act_t *hidden, ac
     ops->per_layer->scale(device, hidden, layer->scalar, bp->hidden_size, rows);
 }
 
+/* out[T, h] = residual[T, h] + attention of the input to the rows of the encoder. */
+static void cross_block(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                        const act_t *residual, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const cross_layer_t *cross = &layer->cross;
+  ops->linear(device, model->qkv, in, cross->q, cross->q_bias, NULL, rows);
+  ops->attention(device, model->attn, model->qkv, &cross->attention);
+  ops->linear(device, out, model->attn, cross->o, cross->o_bias, residual, rows);
+}
+
 void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
                      int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const block_input_t plain = {.rows = hidden};
-  const bool normed = layer->attn_norm.width > 0;
+  const bool normed = layer->attn_norm.width > 0, crosses = layer->cross.q != NULL;
   const block_input_t attn_normed = {hidden, normed ? &layer->attn_norm : NULL,
                                      normed ? scratch : NULL};
   const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
@@ -660,11 +671,19 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
   switch (model->blueprint.block) {
   case BLOCK_PRE_NORM: /* of Nemotron-H a layer has one of the two */
     token_block(model, layer, hidden, &attn_normed, hidden, rows);
+    if (crosses) {
+      ops->norm(device, scratch, hidden, NULL, &layer->cross.norm, rows);
+      cross_block(model, layer, hidden, scratch, hidden, rows);
+    }
     mlp_block(model, layer, hidden, &mlp_normed, hidden, rows);
     break;
   case BLOCK_POST_NORM:
     attention_block(model, layer, scratch, &plain, hidden, rows);
     ops->norm(device, hidden, scratch, NULL, &layer->attn_norm, rows);
+    if (crosses) {
+      cross_block(model, layer, scratch, hidden, hidden, rows);
+      ops->norm(device, hidden, scratch, NULL, &layer->cross.norm, rows);
+    }
     mlp_block(model, layer, scratch, &plain, hidden, rows);
     ops->norm(device, hidden, scratch, NULL, &layer->mlp_norm, rows);
     break;

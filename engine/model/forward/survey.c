@@ -29,6 +29,10 @@ static int class_of(const expected_tensor_t *tensor) {
   case ROLE_Q:
   case ROLE_K:
   case ROLE_V:
+  case ROLE_CROSS_Q:
+  case ROLE_CROSS_K:
+  case ROLE_CROSS_V:
+  case ROLE_CROSS_O:
   case ROLE_O: return CLASS_ATTENTION;
   case ROLE_GATE:
   case ROLE_UP:
