@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/cross_blocks.h"
 #include "engine/schedule/image_rows.h"
 #include "engine/schedule/table.h"
 
@@ -80,6 +81,8 @@ void batch_free(batch_t *batch) {
   free(batch->embedded_rows);
   free(batch->rope_room);
   free(batch->seen_room);
+  free(batch->cross_table);
+  free(batch->cross_lens);
   free(batch);
 }
 
@@ -94,6 +97,13 @@ int batch_see(batch_t *batch, int32_t tokens_max, image_rows_t *rows, bool whole
   bool complete = batch->embedded_tokens != NULL && batch->embedded_rows != NULL &&
                   batch->rope_room != NULL && (!whole || batch->seen_room != NULL);
   return complete ? 0 : -1;
+}
+
+int batch_cross(batch_t *batch, int32_t reqs_max, cross_blocks_t *blocks) {
+  batch->cross_blocks = blocks;
+  batch->cross_table = calloc((size_t)reqs_max, sizeof *batch->cross_table);
+  batch->cross_lens = calloc((size_t)reqs_max, sizeof *batch->cross_lens);
+  return batch->cross_table != NULL && batch->cross_lens != NULL ? 0 : -1;
 }
 
 static void select_index(batch_t *batch, int32_t index, int32_t row, int32_t target) {
@@ -255,6 +265,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
   batch->num_state_saves = batch->num_embedded = 0;
   if (batch->image_rows != NULL) image_rows_launch(batch->image_rows);
+  if (batch->cross_blocks != NULL) cross_blocks_launch(batch->cross_blocks);
   const bool seeing = batch->image_rows != NULL && sees(plan);
   batch->rope_positions = seeing ? batch->rope_room : NULL;
   batch->seen_until = seeing ? batch->seen_room : NULL;
@@ -271,6 +282,9 @@ void batch_build(batch_t *batch, const plan_t *plan) {
     batch->block_table[r] = entry->blocks;
     batch->do_sample[r] = entry->do_sample;
     batch->state_slots[r] = entry->states != NULL ? entry->sequence->state.slot : 0;
+    if (batch->cross_blocks != NULL)
+      batch->cross_table[r] = cross_blocks_use(batch->cross_blocks, entry->sequence->group->request,
+                                               &batch->cross_lens[r]);
     save_states(batch, entry, r);
     batch->max_query_len = MAX(batch->max_query_len, entry->num_tokens);
     batch->max_seq_len = MAX(batch->max_seq_len, batch->seq_lens[r]);

@@ -9,6 +9,7 @@
 
 #include "engine/device/sampling_params.h"
 #include "engine/embedding.h"
+#include "engine/encoder_source.h"
 #include "engine/text/stream/detokenizer.h"
 #include "engine/vision/image.h"
 
@@ -24,11 +25,12 @@ typedef struct request {
   /* [num_prompt_tokens / block size] by engine_hash_prompt; NULL = the engine hashes the prompt */
   const struct block_key *prompt_keys;
   sampling_params_t params;
-  pooling_t pooling;       /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
-  double *pooled;          /* with pooling: [embedding_room] zeroed, the server's; what was pooled,
-                            * not normalised, once EVENT_DONE says FINISH_STOP */
-  const image_t *images;   /* [num_images] pictures of the prompt, ascending, the server's */
-  int32_t num_images;      /* 0 = text alone */
+  pooling_t pooling;     /* not NONE: the prompt becomes a vector; params.max_tokens is 0 */
+  double *pooled;        /* with pooling: [embedding_room] zeroed, the server's; what was pooled,
+                          * not normalised, once EVENT_DONE says FINISH_STOP */
+  const image_t *images; /* [num_images] pictures of the prompt, ascending, the server's */
+  int32_t num_images;    /* 0 = text alone */
+  const encoder_source_t *source; /* of an encoder before the model, the server's; NULL = none */
   int32_t second_text;     /* the first token of type 1: of a pair of texts; 0 = all have type 0 */
   const stop_set_t *stops; /* NULL = none */
   struct grammar

@@ -13,6 +13,7 @@
 #include "engine/ranks/follow.h"
 #include "engine/ranks/turns.h"
 #include "engine/sample/scores.h"
+#include "engine/schedule/cross_blocks.h"
 #include "engine/schedule/floor/floor.h"
 #include "engine/schedule/image_rows.h"
 
@@ -224,6 +225,7 @@ step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   engine_finish_turns(engine, step);
   engine->num_steps--;
   if (step->batch->image_rows != NULL) image_rows_land(step->batch->image_rows);
+  if (step->batch->cross_blocks != NULL) cross_blocks_land(step->batch->cross_blocks);
   int code = engine->ops->end(engine->device, error);
   if (code == 0) note_time(engine, step);
   if (code == 0) drafter_mirror_late(engine, step);

@@ -32,6 +32,7 @@ static void describe_token(batch_t *batch, int32_t token, int32_t row) {
 /* Fills the batch with `tokens`, spread evenly over as many sequences as may be. `no_blocks` is a
  * block table of null blocks; NULL = the batch has such tables. */
 static void describe(batch_t *batch, int32_t tokens, int32_t seqs_max, const int32_t *no_blocks) {
+  static const int32_t no_source[1] = {0};
   const int32_t rows = MIN(tokens, seqs_max);
   batch->num_tokens = batch->num_selected = tokens;
   batch->num_reqs = rows;
@@ -45,6 +46,8 @@ static void describe(batch_t *batch, int32_t tokens, int32_t seqs_max, const int
     batch->num_computed_tokens[r] = 0;
     batch->seq_lens[r] = next - first;
     if (no_blocks != NULL) batch->block_table[r] = no_blocks;
+    if (batch->cross_table != NULL) batch->cross_table[r] = no_source;
+    if (batch->cross_table != NULL) batch->cross_lens[r] = 1;
     batch->do_sample[r] = 1;
     batch->state_slots[r] = 0;
   }

@@ -7,7 +7,14 @@
 
 #include "engine/grammar/source_bytes.h"
 
-enum { HAS_QUOTA = 1, SKIPS_SPECIAL = 2, INCLUDES_STOP = 4, IGNORES_EOS = 8, BEST_EFFORT = 16 };
+enum {
+  HAS_QUOTA = 1,
+  SKIPS_SPECIAL = 2,
+  INCLUDES_STOP = 4,
+  IGNORES_EOS = 8,
+  BEST_EFFORT = 16,
+  HAS_SOURCE = 32
+};
 
 /* ---- writing ---- */
 
@@ -61,7 +68,8 @@ void request_write(byte_sink_t *sink, const request_t *request) {
   put_uint(sink, (has_quota ? HAS_QUOTA : 0) | (request->skip_special_tokens ? SKIPS_SPECIAL : 0) |
                      (request->include_stop_string ? INCLUDES_STOP : 0) |
                      (request->params.ignore_eos ? IGNORES_EOS : 0) |
-                     (request->best_effort ? BEST_EFFORT : 0));
+                     (request->best_effort ? BEST_EFFORT : 0) |
+                     (request->source != NULL ? HAS_SOURCE : 0));
   put_ids(sink, request->prompt_ids, request->num_prompt_tokens);
   write_params(sink, &request->params);
   put_uint(sink, request->pooling);
@@ -190,6 +198,7 @@ bool request_read(const uint8_t *bytes, size_t length, arena_t *arena, kept_requ
   read_params(source, arena, &request->params);
   request->params.ignore_eos = (flags & IGNORES_EOS) != 0;
   request->best_effort = (flags & BEST_EFFORT) != 0;
+  out->has_source = (flags & HAS_SOURCE) != 0;
   uint64_t pooling = take_uint(source);
   if (pooling > POOLING_EACH) source->failed = true;
   request->pooling = source->failed ? POOLING_NONE : (pooling_t)pooling;

@@ -64,14 +64,25 @@ static uint64_t pictures_at(const block_pool_t *pool, const request_t *request, 
   return siphash.num_bytes > 0 ? siphash_end(&siphash, 2) : 0;
 }
 
+/* What the decoder's blocks are made behind: the source of its encoder. All later blocks follow
+ * from the first one. */
+static uint64_t source_at(const block_pool_t *pool, const request_t *request) {
+  uint64_t words[sizeof request->source->key.bytes / sizeof(uint64_t)];
+  siphash_t siphash = siphash_begin(pool->secret);
+  memcpy(words, request->source->key.bytes, sizeof words);
+  for (size_t w = 0; w < ARRAY_LEN(words); w++) siphash_word(&siphash, words[w], 2);
+  return siphash_end(&siphash, 2);
+}
+
 uint64_t prefix_domain(const block_pool_t *pool, const request_t *request, int32_t index) {
   const int32_t block_size = pool->block_size;
   const bool begins = prefix_is_adapted(request, index, block_size) &&
                       (index == 0 || !prefix_is_adapted(request, index - 1, block_size));
-  const uint64_t pictures = request->num_images > 0 ? pictures_at(pool, request, index) : 0;
+  uint64_t more = request->num_images > 0 ? pictures_at(pool, request, index) : 0;
+  if (request->source != NULL && index == 0) more += source_at(pool, request);
   /* Prompts with the same tokens in this block may call the adapter at two places of it. */
-  if (begins) return request->salt + (uint64_t)request->adapter_from * PLACES_APART + pictures;
-  return (index == 0 ? request->base_salt : 0) + pictures;
+  if (begins) return request->salt + (uint64_t)request->adapter_from * PLACES_APART + more;
+  return (index == 0 ? request->base_salt : 0) + more;
 }
 
 void prefix_request_keys(const block_pool_t *pool, const request_t *request, int32_t num_blocks,
