@@ -43,6 +43,8 @@ const vision_t *sight_vision(const struct engine *engine); /* NULL = it sees not
 
 /* Before a plan: a slice of the tower's work. Returns whether some is left. */
 bool sight_work(struct engine *engine);
+/* The time of a slice, of an encoder's too: while others are there as much as a client may have. */
+double sight_slice_ns(const struct engine *engine);
 /* The request ends: the views are not lent any more. */
 void sight_leave(struct engine *engine, const request_t *request);
 /* ERR_BAD_REQUEST if pictures and prompt do not match, or are none that the model sees. Loop

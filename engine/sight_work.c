@@ -86,7 +86,7 @@ static bool begin(engine_t *engine) {
   return true;
 }
 
-static double slice_ns(const engine_t *engine) {
+double sight_slice_ns(const engine_t *engine) {
   const scheduler_t *scheduler = engine->scheduler;
   const pace_options_t *pace = &scheduler->options.pace;
   if (scheduler->running.count + scheduler->waiting.queue.count <= 1) return SLICE_ALONE_NS;
@@ -107,7 +107,7 @@ static void charge(engine_t *engine, look_t *look, bool is_complete) {
 static void go_on(engine_t *engine, int32_t run) {
   sight_t *sight = engine->sight;
   look_t *look = &sight->looks[run];
-  const int64_t work = (int64_t)(slice_ns(engine) * sight->work_per_ns);
+  const int64_t work = (int64_t)(sight_slice_ns(engine) * sight->work_per_ns);
   const uint64_t before_ns = clock_now_ns();
   tower_choose(sight->tower, run);
   const bool is_complete = tower_advance(sight->tower, work);

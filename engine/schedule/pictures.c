@@ -5,6 +5,7 @@
 #include "engine/schedule/pictures.h"
 
 #include "engine/base/util.h"
+#include "engine/schedule/sources.h"
 
 /* The first picture that a sequence has not computed to its end and whose rows are not there. */
 static const image_t *first_unseen(const scheduler_t *scheduler, const sequence_t *seq) {
@@ -42,6 +43,7 @@ static bool are_whole(const scheduler_t *scheduler, const sequence_t *seq) {
 }
 
 int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n) {
+  if (sources_lack(scheduler, seq->group)) return 0;
   if (scheduler->image_rows == NULL || seq->group->is_plain) return n;
   n = cut_unseen(scheduler, seq, n);
   const int32_t end = seq->num_computed_tokens + n;
@@ -63,6 +65,7 @@ int32_t pictures_run(const scheduler_t *scheduler, const sequence_t *seq) {
 }
 
 bool pictures_block(const scheduler_t *scheduler, const sequence_t *seq) {
+  if (sources_lack(scheduler, seq->group)) return true;
   return scheduler->image_rows != NULL && !seq->group->is_plain &&
          cut_unseen(scheduler, seq, 1) == 0;
 }
@@ -74,7 +77,7 @@ int32_t pictures_cut_drafts(const scheduler_t *scheduler, const int32_t *ids, in
   return kept;
 }
 
-static bool comes_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
+bool pictures_goes_before(const scheduler_t *scheduler, const group_t *left, const group_t *right) {
   const tenant_t *all = scheduler->waiting.tenants.all;
   if (scheduler->options.priority_policy && left->request->priority != right->request->priority)
     return left->request->priority < right->request->priority;
@@ -86,14 +89,15 @@ static bool comes_before(const scheduler_t *scheduler, const group_t *left, cons
 int32_t pictures_turn(const scheduler_t *scheduler, const pictures_begun_t *begun) {
   int32_t turn = -1;
   for (int32_t i = 0; i < begun->count; i++)
-    if (turn < 0 || comes_before(scheduler, begun->groups[i], begun->groups[turn])) turn = i;
+    if (turn < 0 || pictures_goes_before(scheduler, begun->groups[i], begun->groups[turn]))
+      turn = i;
   return turn;
 }
 
 /* A tenant has one picture in the tower: more of them would only take turns with each other. One
  * that is more urgent goes beside it. */
-static bool may_begin(const scheduler_t *scheduler, const pictures_begun_t *begun,
-                      const group_t *group) {
+bool pictures_may_begin(const scheduler_t *scheduler, const pictures_begun_t *begun,
+                        const group_t *group) {
   for (int32_t i = 0; i < begun->count; i++) {
     const group_t *other = begun->groups[i];
     const bool urgent =
@@ -118,8 +122,8 @@ group_t *pictures_next(scheduler_t *scheduler, const pictures_begun_t *begun, in
                        const image_t **image) {
   group_t *next = NULL;
   for (group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    if (group->is_plain || (next != NULL && !comes_before(scheduler, group, next)) ||
-        !may_begin(scheduler, begun, group))
+    if (group->is_plain || (next != NULL && !pictures_goes_before(scheduler, group, next)) ||
+        !pictures_may_begin(scheduler, begun, group))
       continue;
     const image_t *unseen = wanted(scheduler, group);
     if (unseen == NULL || (int64_t)vision_row_count(&unseen->layout) > patches_max) continue;

@@ -12,9 +12,10 @@
 
 enum { PICTURES_BEGUN_MAX = 8 };
 
-/* Of the next n tokens of a sequence, those before a picture that the tower has not seen, and where
- * pictures are whole in a step, before one that these do not have to its end. Such a picture is a
- * run of placeholders: of several views each is one. */
+/* Of the next n tokens of a sequence, those before a picture that the tower has not seen (none
+ * while its source lacks K and V, sources.h), and where pictures are whole in a step, before one
+ * that these do not have to its end. Such a picture is a run of placeholders: of several views each
+ * is one. */
 int32_t pictures_cut(const scheduler_t *scheduler, const sequence_t *seq, int32_t n);
 /* Tokens of the run that the next token is of, from there on; 0 = it is of none, or may be computed
  * without the others. A run that has begun is computed to that place, all of it, by another. */
@@ -33,6 +34,10 @@ typedef struct pictures_begun {
 /* Which of them goes on, by (with the priority policy) priority, with fair shares by what their
  * tenants were served, then by arrival; -1 = there are none. */
 int32_t pictures_turn(const scheduler_t *scheduler, const pictures_begun_t *begun);
+/* In that order, and whether a tenant may begin a further one: it has none, or less urgent ones. */
+bool pictures_goes_before(const scheduler_t *scheduler, const group_t *left, const group_t *right);
+bool pictures_may_begin(const scheduler_t *scheduler, const pictures_begun_t *begun,
+                        const group_t *group);
 /* The running group whose picture begins next, in this order, and that picture; NULL = none does.
  * It has at most `patches_max` patches, and its tenant has none in the tower, but less urgent ones.
  */

@@ -11,6 +11,7 @@
 #include "engine/schedule/floor/floor.h"
 #include "engine/schedule/pictures.h"
 #include "engine/schedule/plan.h"
+#include "engine/schedule/sources.h"
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/state/states.h"
 #include "engine/schedule/table.h"
@@ -294,6 +295,7 @@ static bool plan_chunks(scheduler_t *scheduler, group_t *group, group_t **next) 
 
 /* The same for a group that was to share side blocks, and for beams. */
 static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next) {
+  if (sources_lack(scheduler, group)) return true;
   if (scheduler->pool->num_sides > 0 && send_back_lost(scheduler, group)) return true;
   if (!plan_has_beams(group)) return plan_chunks(scheduler, group, next);
   for (sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
@@ -321,7 +323,7 @@ bool scheduler_awaits(const group_t *group) {
 static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool prefill) {
   return plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
          group->masks.wait || plan_is_out(scheduler, group) || scheduler_awaits(group) ||
-         plan_pauses(scheduler, group);
+         plan_pauses(scheduler, group) || sources_lack(scheduler, group);
 }
 
 /* Plans the prefills of `running`, without the groups that this plan has planned already. Returns

@@ -87,10 +87,11 @@ typedef struct scheduler {
   step_pace_t pace; /* of the plan being made */
   best_effort_t best_effort;
   draft_sums_t drafts;
-  struct activity *activity;     /* of the engine; NULL = none */
-  struct image_rows *image_rows; /* of the engine, lent; NULL = the model sees no pictures */
-  bool pictures_whole;           /* a token of a picture sees all of it: a step has it whole */
-  double tower_ns;               /* of the tower since the last plan, for a group of this tenant */
+  struct activity *activity;         /* of the engine; NULL = none */
+  struct image_rows *image_rows;     /* of the engine, lent; NULL = the model sees no pictures */
+  struct cross_blocks *cross_blocks; /* the same; NULL = no encoder stands before the model */
+  bool pictures_whole;               /* a token of a picture sees all of it: a step has it whole */
+  double tower_ns; /* of the tower since the last plan, for a group of this tenant */
   int32_t tower_tenant;
   plan_t plan;
   plan_entry_t *entries; /* [max_num_seqs] for the next plan; scheduler_take_plan swaps it */

@@ -73,7 +73,8 @@ static void identify(const engine_t *engine, int32_t max_model_len, floor_shape_
   snprintf(shape->identity, sizeof shape->identity,
            "inferd %s %s, model %016llx %016llx %.64s, type %d, q8 %d, cache %d %d, block %d of "
            "%zu, layers %d, context %d, %s%s",
-           INFERD_VERSION, INFERD_COMMIT, (unsigned long long)sight_weights_hash(engine),
+           INFERD_VERSION, INFERD_COMMIT,
+           (unsigned long long)(sight_weights_hash(engine) + encoding_hash(engine)),
            (unsigned long long)hash_config(engine), bp->architecture, (int)bp->dtype,
            options->quantise_q8, options->kv_fp8, options->kv_int8, shape->block_size,
            shape->content_bytes, bp->num_layers, max_model_len, engine->ops->name,
