@@ -78,9 +78,12 @@ typedef struct sampling_params {
   int32_t best_of; /* sequences sampled, >= n, of which the best n are returned; 0 means n */
   /* > 0: beam search, with beam_width >= n; best_of and the fields above that change the draw are
    * not used; stops and min_tokens are. Score = sum of raw logprobs / (generated tokens without
-   * EOS)^length_penalty. */
+   * EOS)^length_penalty; of an encoder-decoder as transformers counts: with EOS, and with the ids
+   * that the decoder is made to begin with. */
   int32_t beam_width;
   float length_penalty;
+  bool beam_counts_end;
+  int32_t beam_tokens_before;
   early_stopping_t early_stopping;
 } sampling_params_t;
 

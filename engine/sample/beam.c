@@ -57,7 +57,7 @@ static bool next_continuation(engine_t *engine, continuation_t *out) {
 }
 
 static double score_of(const sampling_params_t *params, double sum, int32_t num_tokens) {
-  return sum / pow(MAX(num_tokens, 1), (double)params->length_penalty);
+  return sum / pow(MAX(num_tokens + params->beam_tokens_before, 1), (double)params->length_penalty);
 }
 
 /* The token of a continuation, in the form that choices_set_node takes. */
@@ -79,12 +79,13 @@ static int32_t parent_node(const sequence_t *parent) {
 }
 
 /* Adds a candidate for a continuation that ends by an EOS or stop id. This id counts as a token,
- * but not in the length of the score. */
+ * but in the length of the score only with beam_counts_end. */
 static void finish_by_id(engine_t *engine, const continuation_t *next) {
   const sequence_t *parent = engine->beam_work.beams[next->beam].sequence;
   const request_t *request = parent->group->request;
   int32_t length = parent->num_output_tokens;
-  candidate_t *candidate = choices_add(request, score_of(&request->params, next->sum, length),
+  const int32_t counted = length + request->params.beam_counts_end;
+  candidate_t *candidate = choices_add(request, score_of(&request->params, next->sum, counted),
                                        choices_of(request)->num_finished);
   if (candidate == NULL) return;
   int32_t node = choices_spare_node(request);
