@@ -118,6 +118,7 @@ void engine_finish(engine_t *engine, group_t *group, sequence_status_t status, i
   end_group(engine, lead, status);
   constrain_leaves(engine, lead->request);
   sight_leave(engine, lead->request);
+  encoding_leave(engine, lead->request);
   trace_add(engine->trace, TRACE_FINISHED, lead->request, event.num_output_tokens,
             (int32_t)event.finish);
   lead->in_use = false;

@@ -417,7 +417,8 @@ static bool ends_step(engine_t *engine, bool launched) {
 static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
   if (!receive(engine, now_ns)) return ROOM_SLEEP_MS;
-  const bool sees = engine->num_live > 0 && sight_work(engine);
+  const bool live = engine->num_live > 0;
+  const bool sees = live && (sight_work(engine) || encoding_work(engine));
   step_t *step = engine_plan(engine, now_ns);
   if (step != NULL) {
     engine_prepare(engine, step);

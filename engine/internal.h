@@ -10,6 +10,7 @@
 #include "engine/commit.h"
 #include "engine/device/batch.h"
 #include "engine/device/ops.h"
+#include "engine/encoding.h"
 #include "engine/engine.h"
 #include "engine/grammar/mask/masks.h"
 #include "engine/hearing.h"
@@ -56,11 +57,12 @@ struct engine {
   blueprint_t blueprint;
   tokenizer_t *tokenizer;
   model_t *model;
-  drafter_t *drafter;     /* NULL = no draft model */
-  predictor_t *predictor; /* NULL = no layer of the model predicts */
-  struct sight *sight;    /* NULL = the model sees no pictures, or none here */
-  speech_t *speech;       /* NULL = the model writes down no speech */
-  packets_t packets;      /* to or from other ranks; comm NULL = none */
+  drafter_t *drafter;        /* NULL = no draft model */
+  predictor_t *predictor;    /* NULL = no layer of the model predicts */
+  struct sight *sight;       /* NULL = the model sees no pictures, or none here */
+  struct encoding *encoding; /* NULL = no encoder stands before the model */
+  speech_t *speech;          /* NULL = the model writes down no speech */
+  packets_t packets;         /* to or from other ranks; comm NULL = none */
   engine_info_t info;
   embedding_info_t embedding;     /* of `info`, if prompts become vectors */
   dense_layer_t dense[DENSE_MAX]; /* behind the pooling */

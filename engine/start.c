@@ -151,6 +151,7 @@ typedef struct memory_plan {
   state_desc_t states;
   int32_t num_host_blocks, num_snapshots;
   step_limits_t limits;
+  int32_t cross_blocks; /* of K and V of sources, behind kv.num_blocks */
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
   char limit[192];  /* what leaves no more than free_bytes */
   size_t addresses; /* of which weights and the files that they are read from may take */
@@ -212,9 +213,20 @@ static size_t kv_budget(const engine_t *engine, const memory_plan_t *plan) {
 static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *plan) {
   size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
   size_t blocks = kv_budget(engine, plan) / (one ? one : 1);
+  blocks -= MIN(blocks, (size_t)plan->cross_blocks);
   size_t useful = kv_blocks_useful(engine, &plan->kv, plan->max_model_len, plan->in_flight);
   if (engine->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
   return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)blocks;
+}
+
+/* Blocks of the pool. Those for the sources of an encoder are taken first, of the same memory. */
+static void choose_blocks(const engine_t *engine, memory_plan_t *plan) {
+  const size_t one = engine->ops->kv_bytes(&plan->kv, 1);
+  const int32_t asked = engine->options.num_blocks;
+  const int64_t all =
+      asked > 0 ? 2 * (int64_t)asked : (int64_t)(kv_budget(engine, plan) / (one ? one : 1));
+  plan->cross_blocks = encoding_choose_blocks(engine, all, plan->kv.block_size);
+  plan->kv.num_blocks = asked > 0 ? asked : blocks_from_budget(engine, plan);
 }
 
 static int choose_context(engine_t *engine, memory_plan_t *plan, inferd_error_t *error) {
@@ -361,10 +373,12 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   code = plan_weights(engine, dtype, &plan->weight_bytes, error);
   if (!code) code = sight_read(engine, plan->max_model_len, error);
   if (!code) code = hearing_read(engine, error);
+  if (!code) code = encoding_read(engine, dtype, error);
   if (code) return code;
-  plan->weight_bytes += sight_weight_bytes(engine);
+  plan->weight_bytes += sight_weight_bytes(engine) + encoding_weight_bytes(engine);
   plan->workspace_bytes = model_workspace_bytes(engine->ops, bp, &plan->limits) +
-                          drafter_workspace_bytes(engine, &plan->limits) + sight_work_bytes(engine);
+                          drafter_workspace_bytes(engine, &plan->limits) +
+                          sight_work_bytes(engine) + encoding_work_bytes(engine);
   find_room(engine, plan);
   size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;
   plan->state_bytes =
@@ -373,14 +387,13 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   code = check_weights_fit(engine, plan, error);
   if (!code) code = check_files_fit(plan, error);
   if (code) return code;
-  plan->kv.num_blocks =
-      options->num_blocks > 0 ? options->num_blocks : blocks_from_budget(engine, plan);
+  choose_blocks(engine, plan);
   code = ranks_least(engine->options.comm, &plan->kv.num_blocks, error);
   if (code) return code;
   code = kv_fit_context(engine, &plan->kv, plan->in_flight, &plan->max_model_len, error);
   if (code) return code;
   plan->limits.max_model_len = plan->max_model_len;
-  plan->kv_bytes = engine->ops->kv_bytes(&plan->kv, plan->kv.num_blocks) +
+  plan->kv_bytes = engine->ops->kv_bytes(&plan->kv, plan->kv.num_blocks + plan->cross_blocks) +
                    drafter_kv_bytes(engine, &plan->kv, plan->kv.num_blocks);
   code = check_kv_fits(engine, plan, error);
   if (code) return code;
@@ -397,6 +410,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
       plan->kv.block_size);
   kv_say_windows(engine, &plan->kv, plan->max_model_len);
   sight_say(engine);
+  encoding_say(engine, plan->cross_blocks);
   return 0;
 }
 
@@ -421,7 +435,10 @@ static int load_adapters(engine_t *engine, inferd_error_t *error) {
   return code;
 }
 
-static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, inferd_error_t *error) {
+/* Behind the blocks of sequences lie those of an encoder's sources. */
+static int make_kv_cache(engine_t *engine, kv_cache_desc_t kv, int32_t cross_blocks,
+                         inferd_error_t *error) {
+  kv.num_blocks += cross_blocks;
   kv.scales = model_kv_scales(engine->model);
   if (kv.fp8) kv_say_scales(engine, kv.scales, 2 * kv.num_layers);
   if (kv.int8) engine_say(engine, "kv cache  8 bits, a scale for each head of a token");
@@ -440,13 +457,17 @@ static int load_model(engine_t *engine, const memory_plan_t *plan, int32_t dtype
                                          plan->max_model_len, &options, &engine->model, error);
   if (!code) on_progress(engine, 1);
   if (!code && engine->options.max_loras > 0) code = load_adapters(engine, error);
-  if (!code) code = make_kv_cache(engine, plan->kv, error);
+  if (!code) code = make_kv_cache(engine, plan->kv, plan->cross_blocks, error);
   if (!code && plan->states.num_layers > 0)
     code = engine->ops->state->make(engine->device, &plan->states, error);
   if (!code) code = sight_load(engine, error);
+  if (!code) code = encoding_load(engine, dtype, error);
   if (!code) code = engine->ops->prepare(engine->device, &plan->limits, error);
   if (!code) code = model_prepare(engine->model, &plan->limits, error);
   if (!code) code = sight_prepare(engine, error);
+  if (!code)
+    code = encoding_prepare(engine, plan->kv.num_blocks, plan->cross_blocks, plan->kv.block_size,
+                            error);
   if (!code) code = drafter_load(engine, &plan->kv, &plan->limits, error);
   if (!code) code = predictor_new(engine, &plan->limits, plan->kv.block_size, error);
   return code;
@@ -589,7 +610,9 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   engine->awaited_one_in = AWAITED_ONE_IN;
   engine->steps_most = engine_depth(engine);
   for (int32_t i = 0; i < engine->steps_most; i++) {
-    if (step_new(engine, &engine->steps[i]) == 0 && sight_join(engine, &engine->steps[i]) == 0)
+    step_t *step = &engine->steps[i];
+    if (step_new(engine, step) == 0 && sight_join(engine, step) == 0 &&
+        encoding_join(engine, step) == 0)
       continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
                      "no memory for a step of %d tokens; lower --max-num-batched-tokens",
@@ -650,7 +673,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .repetition_penalty = bp->repetition_penalty,
       .top_k = bp->top_k,
       .max_new_tokens = bp->max_new_tokens,
-      .weights_hash = sight_weights_hash(engine),
+      .weights_hash = sight_weights_hash(engine) + encoding_hash(engine),
       .backend = engine->ops->name,
       .device = engine->ops->describe(engine->device),
       .dtype = dtype_name(bp->dtype),
@@ -658,6 +681,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .embedding = engine->embeds ? &engine->embedding : NULL,
       .vision = sight_vision(engine),
       .speech = engine->speech,
+      .source = encoding_info(engine),
   };
 }
 
@@ -762,6 +786,7 @@ int engine_survey(const engine_options_t *options, engine_survey_t *out, inferd_
   code = plan_model(engine, &dtype, &plan, error);
   model_options_t model = model_options(engine, dtype);
   if (!code) code = model_survey(engine->ops, &engine->blueprint, &model, error);
+  if (!code) code = encoding_survey(engine, dtype, error);
   if (!code) code = check_adapters(engine, error);
   if (!code && out != NULL) fill_survey(engine, &plan, out);
   if (!code) {
@@ -808,6 +833,7 @@ void engine_release(engine_t *engine) {
   model_free(engine->model);
   sight_free(engine);
   hearing_free(engine);
+  encoding_free(engine);
   packets_free(&engine->packets);
   if (engine->device != NULL) engine->ops->close(engine->device);
   blueprint_free(&engine->blueprint);

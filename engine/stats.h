@@ -7,6 +7,7 @@
 #define INFERD_ENGINE_STATS_H
 
 #include "engine/embedding.h"
+#include "engine/encoder_source.h"
 #include "engine/vision/image.h"
 
 #include <stdbool.h>
@@ -38,6 +39,7 @@ typedef struct engine_info {
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
   const vision_t *vision;            /* NULL = the model sees no pictures */
   const struct speech *speech;       /* audio/speech.h; NULL = the model writes down no speech */
+  const source_info_t *source;       /* NULL = no encoder stands before the model */
 } engine_info_t;
 
 /* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:
@@ -57,7 +59,8 @@ typedef struct engine_stats {
   uint64_t steps;
   uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
-  uint64_t images_seen, tower_ns; /* runs of the tower that were begun; time of all */
+  uint64_t sources_read, encoder_ns; /* runs of an encoder that were begun; time of all */
+  uint64_t images_seen, tower_ns;    /* runs of the tower that were begun; time of all */
   uint64_t preemptions, preemptions_swap, recomputed_tokens; /* preemptions: of both modes */
   uint64_t swapped_out_blocks, swapped_in_blocks;
   uint64_t floor_out_blocks, floor_in_blocks; /* to and from the floor of the prefix cache */

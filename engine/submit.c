@@ -285,6 +285,7 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
     if (!code) code = check_choices(engine, requests[i], error);
     if (!code) code = check_task(engine, requests[i], error);
     if (!code) code = sight_check(engine, requests[i], error);
+    if (!code) code = encoding_check(engine, requests[i], error);
     ask.num_tokens += requests[i]->num_prompt_tokens;
   }
   if (!code) code = quota_check(requests[0]->quota, count, ask.num_tokens, error);
