@@ -84,7 +84,8 @@ static int build_stops(completion_t *completion) {
 }
 
 /* Beam search does not sample, so the sampling defaults of the model do not apply. */
-static void build_beams(const params_t *params, sampling_params_t *sampling) {
+static void build_beams(const completion_t *completion, sampling_params_t *sampling) {
+  const params_t *params = &completion->params;
   sampling->beam_width = (int32_t)(params->best_of == 0 ? params->n : params->best_of);
   sampling->best_of = 0;
   sampling->length_penalty = params->length_penalty;
@@ -93,6 +94,7 @@ static void build_beams(const params_t *params, sampling_params_t *sampling) {
   sampling->name = (noop);
 #include "engine/device/sampling.def"
   sampling->top_k = 0;
+  sampling->beam_counts_end = completion->info->source != NULL;
 }
 
 /* Fills in the sampling parameters, which all prompts of the request share. */
@@ -127,7 +129,7 @@ static void build_sampling(const completion_t *completion, sampling_params_t *sa
       .best_of = (int32_t)(params->best_of == 0 ? params->n : params->best_of),
   };
   if (first_only) sampling->top_p = 1;
-  if (params->use_beam_search) build_beams(params, sampling);
+  if (params->use_beam_search) build_beams(completion, sampling);
 }
 
 /* Returns the max_tokens of a prompt. The default is 16 for completions, and the value of the
@@ -141,7 +143,8 @@ static int64_t effective_max_tokens(const completion_t *completion, const reques
   if (asked != ABSENT) return asked;
   int64_t most = engine_max_tokens(completion->server->engine, request);
   int64_t usual = completion->params.no_limit ? most : DEFAULT_MAX_TOKENS;
-  if (completion->params.is_chat && !completion->params.no_limit) {
+  const bool translates = completion->info->source != NULL;
+  if ((completion->params.is_chat || translates) && !completion->params.no_limit) {
     const engine_info_t *model = completion->intake->defaults.model;
     usual = model != NULL && model->max_new_tokens > 0 ? model->max_new_tokens : most;
   }
@@ -285,6 +288,7 @@ static int build_request(completion_t *completion, input_t *input,
   int code = completion_check_length(input, request->num_prompt_tokens, false);
   if (code != 0) return code;
   request->params = *sampling;
+  request->params.beam_tokens_before = input->num_forced;
   request->params.max_tokens = (int32_t)effective_max_tokens(completion, request);
   if (params->min_tokens > request->params.max_tokens) {
     return params_fail_min_tokens(params, request->params.max_tokens, &completion->intake->error);

@@ -80,7 +80,8 @@ static int submit(completion_t *completion, request_t *const *requests, inferd_e
   const server_t *server = completion->server;
   api_key_t *key = completion->key;
   int64_t tokens = 0, now_s = (int64_t)time(NULL);
-  for (int32_t i = 0; i < completion->num_inputs; i++) tokens += requests[i]->num_prompt_tokens;
+  for (int32_t i = 0; i < completion->num_inputs; i++)
+    tokens += input_prompt_tokens(&completion->inputs[i]);
   int code = 0;
   if (key != NULL) {
     int *wait_s = &completion->exchange->retry_after_s;
@@ -364,6 +365,14 @@ static bool refuse_task(exchange_t *exchange, const dialect_t *dialect, const en
   inferd_error_t error;
   engine_task_t task = info->embedding != NULL ? info->embedding->task : TASK_GENERATE;
   unsigned tasks = dialect->table != NULL ? dialect->tasks : 1U << TASK_GENERATE;
+  if (info->source != NULL && (dialect->is_chat || dialect->table != NULL)) {
+    error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
+              "The served model has an encoder and a decoder: it makes one text of another and "
+              "holds no conversation. Use /v1/completions.");
+    metrics_rejected(exchange->server->metrics, error.code);
+    exchange_error(exchange, &error);
+    return true;
+  }
   if (dialect->describe != NULL || (tasks & 1U << task) != 0) return false;
   error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "The served model %s", served[task]);
   metrics_rejected(exchange->server->metrics, error.code);

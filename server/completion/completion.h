@@ -59,6 +59,8 @@ struct choice {
 struct input {
   completion_t *completion;
   request_t request;          /* the engine's from submit to EVENT_DONE */
+  encoder_source_t source;    /* request.source, where an encoder stands before the model */
+  int32_t num_forced;         /* ids that its decoder is made to begin with, behind the start */
   int32_t *ids;               /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
   struct token_place *places; /* of the ids, where the answer names parts of the text; or NULL */
   held_t keys;                /* request.prompt_keys of a long prompt */
@@ -136,6 +138,10 @@ struct completion {
 int completion_read(completion_t *completion); /* JSON -> params, model, rules between fields */
 bool completion_has_text(const completion_t *completion); /* tokenising is needed */
 int completion_build(completion_t *completion);           /* tokenise, lengths, request_t */
+/* source.c: what the encoder before a model reads, and how its decoder begins; refuses fields of
+ * such models elsewhere. Returns 0, or an error in the intake. */
+int completion_take_sources(completion_t *completion, tokenizer_scratch_t *scratch);
+int32_t input_prompt_tokens(const input_t *input); /* with those of its source */
 /* The rest: the constraint, and the beginning of the output. `may_compile` as below. */
 int completion_finish(completion_t *completion, bool may_compile);
 int completion_encode(completion_t *completion, tokenizer_scratch_t *scratch, const char *text,

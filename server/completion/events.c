@@ -132,7 +132,7 @@ static void note_begun(completions_t *live, completion_t *completion) {
 /* The prompt of an input that the engine has begun, once, in the use of its key. */
 static void count_prompt(input_t *input, const event_t *event) {
   const completion_t *completion = input->completion;
-  int64_t tokens = input->request.num_prompt_tokens;
+  int64_t tokens = input_prompt_tokens(input);
   if (input->prompt_counted) return;
   input->prompt_counted = true;
   metrics_key_tokens(completion->server->metrics, completion->key, tokens, 0);
@@ -245,7 +245,7 @@ static void fail_done(completion_t *completion, const event_t *event) {
  * first. */
 static void observe_end(const choice_t *choice, const event_t *event) {
   const input_t *input = choice->input;
-  int32_t prompt_tokens = input->request.num_prompt_tokens;
+  int32_t prompt_tokens = input_prompt_tokens(input);
   sequence_times_t times = {.finish = event->finish,
                             .arrival_ns = input->request.arrival_ns,
                             .queued_ns = input->completion->queued_ns,
@@ -294,9 +294,9 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
 /* What a request that never began has not used goes back to the rate of its key. */
 static void count_usage(input_t *input, const event_t *event) {
   if (event->first_scheduled_ns == 0) {
-    api_key_take_tokens(input->completion->key, -(int64_t)input->request.num_prompt_tokens,
+    api_key_take_tokens(input->completion->key, -(int64_t)input_prompt_tokens(input),
                         clock_now_ns());
-    tally_reserve(input->completion->tally, -(int64_t)input->request.num_prompt_tokens);
+    tally_reserve(input->completion->tally, -(int64_t)input_prompt_tokens(input));
   } else {
     count_prompt(input, event);
   }

@@ -215,7 +215,7 @@ static void fill_log(completion_t *completion) {
   log->finish = finish[first->finish];
   log->prompt_tokens = log->cached_tokens = log->generated_tokens = 0;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
-    log->prompt_tokens += completion->inputs[i].request.num_prompt_tokens;
+    log->prompt_tokens += input_prompt_tokens(&completion->inputs[i]);
     log->cached_tokens += completion->inputs[i].num_cached_tokens;
   }
   for (int32_t i = 0; i < completion->num_choices; i++) {

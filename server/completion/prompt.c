@@ -136,7 +136,8 @@ int completion_read(completion_t *completion) {
 bool completion_has_text(const completion_t *completion) {
   const params_t *params = &completion->params;
   if (params->num_bad_words > 0 || params->is_chat || params->constraint.param != NULL) return true;
-  if (params_fills_in(params)) return true;
+  if (params_fills_in(params) || params->decoder_prompt.text != NULL) return true;
+  if (completion->info->source != NULL && !tokenizer_is_none(completion->tokenizer)) return true;
   for (int32_t i = 0; i < params->num_prompts; i++) {
     if (params->prompts[i].text != NULL || params->echo) return true;
   }
@@ -181,6 +182,17 @@ static int check_input_length(const input_t *input, int64_t tokens, bool at_leas
                    completion_joins(completion) ? " with its query" : "");
 }
 
+/* What an encoder reads has a length of its own, which the output does not share. */
+static int check_source_length(completion_t *completion, int64_t tokens, bool at_least) {
+  const int64_t longest = completion->info->source->longest;
+  if (tokens <= longest) return 0;
+  return error_set(&completion->intake->error, ERR_CONTEXT_LENGTH,
+                   params_prompt_name(&completion->params),
+                   "This model's encoder reads at most %" PRId64 " tokens. However, the prompt has "
+                   "%s%" PRId64 ". Please reduce the length of the prompt.",
+                   longest, at_least ? "at least " : "", tokens);
+}
+
 int completion_check_length(const input_t *input, int64_t tokens, bool at_least) {
   completion_t *completion = input->completion;
   if (completion->dialect->table != NULL) return check_input_length(input, tokens, at_least);
@@ -188,6 +200,8 @@ int completion_check_length(const input_t *input, int64_t tokens, bool at_least)
   int64_t context = completion->info->max_model_len;
   int64_t asked = params_max_tokens(&completion->params);
   if (completion->dialect->counts) return check_counted(completion, tokens);
+  if (completion->info->source != NULL && input->request.source == NULL)
+    return check_source_length(completion, tokens, at_least);
   int64_t wanted = asked == ABSENT ? 1 : asked;
   if (tokens <= context && tokens + wanted <= context) return 0;
   if (asked == ABSENT) wanted = completion->params.is_chat ? 1 : DEFAULT_MAX_TOKENS;
@@ -207,6 +221,7 @@ static int truncation(completion_t *completion, int64_t *keep) {
   if (params->truncate_prompt_tokens == NOT_TRUNCATED) return 0;
   int64_t asked = params_max_tokens(params);
   int64_t most = completion->info->max_model_len - (asked == ABSENT ? DEFAULT_MAX_TOKENS : asked);
+  if (completion->info->source != NULL) most = completion->info->source->longest;
   *keep = params->truncate_prompt_tokens == -1 ? most : params->truncate_prompt_tokens;
   if (*keep > most || most <= 0) {
     return error_set(&completion->intake->error, ERR_ABOVE_MAX, "truncate_prompt_tokens",
@@ -262,7 +277,10 @@ static int take_places(completion_t *completion, input_t *input, const prompt_t 
 static int encode_prompt(completion_t *completion, tokenizer_scratch_t *scratch, input_t *input,
                          const prompt_t *prompt, int64_t keep) {
   bool counts = completion->dialect->counts;
-  size_t context = counts ? TOKENIZE_IDS_MAX : (size_t)completion->info->max_model_len;
+  const source_info_t *source = completion->info->source;
+  size_t context = counts           ? TOKENIZE_IDS_MAX
+                   : source != NULL ? (size_t)source->longest
+                                    : (size_t)completion->info->max_model_len;
   size_t longest = tokenizer_longest_token(completion->tokenizer);
   size_t count = 0;
   /* With clips_max_tokens the error says how many tokens there are, so all are counted. */
@@ -388,7 +406,11 @@ static int take_shared(completion_t *completion, input_t *input, const prompt_t 
   int code = params->echo && !params->is_chat ? take_echo(completion, input, prompt) : 0;
   if (code != 0) return code;
   if (params->return_token_ids) {
-    buffer_ids(&input->prompt_ids, request->prompt_ids, (size_t)request->num_prompt_tokens);
+    const encoder_source_t *source = request->source; /* the prompt that was sent */
+    if (source != NULL)
+      buffer_ids(&input->prompt_ids, source->ids, (size_t)source->length);
+    else
+      buffer_ids(&input->prompt_ids, request->prompt_ids, (size_t)request->num_prompt_tokens);
   }
   if (completion_charge_input(input)) return 0;
   return ledger_refuse(&completion->output, &completion->intake->error);
@@ -446,6 +468,8 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {
     code = check_ids(completion, &completion->inputs[i].request);
   }
+  if (code == 0 && !completion->dialect->counts)
+    code = completion_take_sources(completion, scratch);
   bool counts = completion->dialect->counts;
   bool (*keep_texts)(completion_t *) = completion->dialect->keep;
   if (code == 0 && keep_texts != NULL && !keep_texts(completion))

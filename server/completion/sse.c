@@ -58,7 +58,7 @@ token_usage_t completion_usage(const completion_t *completion) {
   token_usage_t usage = {0};
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     const input_t *input = &completion->inputs[i];
-    int32_t tokens = input->request.num_prompt_tokens, hit = input->num_cached_tokens;
+    int32_t tokens = input_prompt_tokens(input), hit = input->num_cached_tokens;
     usage.prompt += tokens;
     usage.cached += hit >= tokens ? tokens - 1 : hit;
     usage.floor += input->num_floor_tokens;

@@ -35,6 +35,34 @@ static void apply_defaults(params_t *params, const field_table_t *table,
   if (!isnan(model->min_p)) params->min_p = model->min_p;
   if (!isnan(model->repetition_penalty)) params->repetition_penalty = model->repetition_penalty;
   if (model->top_k >= 0) params->top_k = model->top_k;
+  if (model->source == NULL) return;
+  params->temperature = 0; /* what such models make of a text is not drawn, unless told */
+  params->length_penalty = model->source->length_penalty;
+  params->early_stopping = (early_stopping_t)model->source->early_stopping;
+}
+
+/* The beams that the files of a model with an encoder ask for, where the request says nothing that
+ * speaks of another way to choose tokens. */
+static void apply_beams(params_t *params, const engine_info_t *model, const json_t *root) {
+  static const char *const others[] = {"use_beam_search",
+                                       "best_of",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "logit_bias",
+                                       "bad_words",
+                                       "allowed_token_ids",
+                                       "seed",
+                                       "logprob_token_ids"};
+  if (model == NULL || model->source == NULL || model->source->num_beams < 2) return;
+  const int32_t beams =
+      MIN(MIN(model->source->num_beams, model->max_num_seqs), (int32_t)BEAM_WIDTH_MAX);
+  if (params->stream || params->constraint.param != NULL || params->n > beams) return;
+  for (size_t i = 0; i < ARRAY_LEN(others); i++)
+    if (json_is_given(json_get(root, others[i]))) return;
+  params->use_beam_search = true;
+  params->best_of = beams;
 }
 
 /* Refuses fields that beam search does not use, unless their value changes nothing. */
@@ -94,6 +122,7 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   /* Named ids take the place of the most likely ones, as in vLLM. */
   if (params->logprob_token_ids.count > 0 && params->logprobs != ABSENT) params->logprobs = 0;
   if (params->num_prompts == 0) return params_fail_empty("prompt", reader->error);
+  apply_beams(params, defaults->model, root);
   return check_beams(params, root, reader->error);
 }
 

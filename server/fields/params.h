@@ -74,6 +74,10 @@ typedef struct params {
   chat_params_t chat;
   prompt_t *prompts;
   int32_t num_prompts;
+  /* Of models with an encoder; NULL, and no text and no ids, = not given. */
+  const json_t *source_lang, *target_lang;
+  prompt_t decoder_prompt;
+  bool has_decoder_prompt;
   const json_t *suffix; /* text after the gap to fill; NULL or "" = no gap */
   const json_t *model, *cache_salt, *request_id; /* NULL = not given */
   int64_t max_tokens, max_completion_tokens;     /* ABSENT = not given */

@@ -81,6 +81,15 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
   return 0;
 }
 
+/* string | [int]; of models with an encoder */
+int read_decoder_prompt(reader_t *reader, const field_t *field, const json_t *value) {
+  params_t *params = out_of(reader);
+  params->has_decoder_prompt = true;
+  if (value->type != JSON_STRING && value->type != JSON_ARRAY)
+    return field_fail_type(reader, field->name, "a string or an array of token ids", value);
+  return read_one_prompt(reader, field->name, -1, value, &params->decoder_prompt);
+}
+
 int check_stop(reader_t *reader, const field_t *field, const json_t *value) {
   if (value->type == JSON_STRING)
     return field_string(reader, field->name, value, 1, STOP_STRING_BYTES_MAX);

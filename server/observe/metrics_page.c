@@ -405,6 +405,10 @@ static void print_tokens(page_t *page) {
     value_of(page, METRIC_floor_stored, (double)stats->floor_out_blocks);
     value_of(page, METRIC_floor_damaged, (double)stats->floor_damaged_blocks);
   }
+  if (page->info != NULL && page->info->source != NULL) {
+    value_of(page, METRIC_encoder_runs, (double)stats->sources_read);
+    value_of(page, METRIC_encoder_seconds, (double)stats->encoder_ns * 1e-9);
+  }
   if (page->info != NULL && page->info->vision != NULL) {
     value_of(page, METRIC_images, (double)stats->images_seen);
     value_of(page, METRIC_image_seconds, (double)stats->tower_ns * 1e-9);

@@ -318,7 +318,8 @@ def test_the_reference_is_the_page(server):
                                     "inferd_journal_"))}
     of_models = {name for name in reference if name.startswith("inferd_model_")} - set(types)
     assert len(of_models) == 7
-    of_sight = {"inferd_images_total", "inferd_image_seconds_total"}
+    of_sight = {"inferd_images_total", "inferd_image_seconds_total",
+                "inferd_encoder_runs_total", "inferd_encoder_seconds_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}
     of_ranks = {name for name in reference if name.startswith(("inferd_rank", "inferd_replica"))}

@@ -121,6 +121,11 @@ int32_t tokenizer_bos_id(const tokenizer_t *tokenizer) {
   return FAKE_BOS;
 }
 
+int32_t tokenizer_eos_id(const tokenizer_t *tokenizer) {
+  (void)tokenizer;
+  return FAKE_EOS;
+}
+
 size_t tokenizer_decode_memory(const tokenizer_t *tokenizer, const int32_t *ids, size_t count) {
   (void)tokenizer, (void)ids;
   return count * 4 + 1;
