@@ -561,6 +561,7 @@ parity:
 	build/venv-parity/bin/python tests/parity/parity_scores.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_embeddings.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_encoders.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_crossed.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_served.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_adapters.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_checkpoints.py --build $(BUILD)
