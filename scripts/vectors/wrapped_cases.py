@@ -8,7 +8,7 @@ from model_cases import (TINY, deepseek_v3, gemma3, glm4_moe, llama, llama_like,
                          mistral, phi3, qwen2, qwen3, qwen3_moe, with_tower, without)
 from decoder_cases import exaone4
 from recent_cases import mistral4
-from state_cases import lfm2
+from state_cases import lfm2, lfm3, qwen3_5
 
 SIGHT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
          "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
@@ -33,6 +33,20 @@ internvl = wrap("InternVLForConditionalGeneration", "internvl", {
     **SIGHT, "model_type": "internvl_vision", "image_size": [8, 8], "patch_size": [4, 4]})
 lfm2_vl = wrap("Lfm2VlForConditionalGeneration", "lfm2_vl", {
     **SIGHT, "model_type": "siglip2_vision_model", "num_patches": 4})
+lfm3_vl = wrap("Lfm3VlForConditionalGeneration", "lfm3_vl", {
+    **SIGHT, "model_type": "lfm3_vl_vision", "num_key_value_heads": 1,
+    "layer_types": ["full_attention"]})
+
+
+def minicpm(architecture, kind):
+    """A layer of the tower joins patches; hidden sizes of the text follow from nothing."""
+    return wrap(architecture, kind, {
+        **SIGHT, "model_type": f"{kind}_vision", "insert_layer_id": 0, "num_hidden_layers": 2})
+
+
+minicpm_v46 = minicpm("MiniCPMV4_6ForConditionalGeneration", "minicpmv4_6")
+minicpm_v47 = minicpm("MiniCPMV4_7ForConditionalGeneration", "minicpmv4_7")
+minicpm_ocr = minicpm("MiniCPMOcrForConditionalGeneration", "minicpm_ocr")
 llava = wrap("LlavaForConditionalGeneration", "llava", {
     **SIGHT, "model_type": "clip_vision_model", "projection_dim": 8})
 llava_next = wrap("LlavaNextForConditionalGeneration", "llava_next", {
@@ -165,8 +179,9 @@ def draw(make, text_of, **more):
         elif text_of is deepseek_v3:
             own |= {} if dtype == "float32" else {"num_experts_per_tok": 8, "topk_group": 4}
             text = text_of(heads * width, heads, 8 * rng.randint(4, 20), **own)
-        elif text_of is lfm2:
+        elif text_of in (lfm2, lfm3, qwen3_5):
             del own["num_hidden_layers"]
+            own["max_position_embeddings"] = 256
             text = text_of(heads * width, heads, 1, 8 * rng.randint(4, 20), **own)
         elif text_of in (glm4_moe, qwen3_moe):
             more_own = {} if dtype == "float32" else {"num_experts_per_tok": 8}
@@ -211,7 +226,14 @@ DRAWS = {
     "paddleocr_vl": draw(paddleocr, llama), "qwen2_5_omni": draw(qwen2_5_omni, qwen2),
     "qwen3_omni_moe": draw(qwen3_omni, qwen3_moe),
     "kimi_k25": draw(kimi_k25, deepseek_v3, projection_hidden_size=16),
+    "lfm3_vl": draw(lfm3_vl, lfm3, projector_hidden_size=16),
+    "minicpmv4_6": draw(minicpm_v46, qwen3_5, insert_layer_id=0),
+    "minicpmv4_7": draw(minicpm_v47, qwen3_5, insert_layer_id=0),
+    "minicpm_ocr": draw(minicpm_ocr, qwen3_5, insert_layer_id=0),
 }
+
+# Those whose text model has layers with a state, which amplify rounding.
+WITH_STATES = ("lfm3_vl", "minicpmv4_6", "minicpmv4_7", "minicpm_ocr")
 
 # Text models inside of what transformers does not have: saved so, computed alone (twin_files.py).
 INSIDE = {"chat_qwen2": "qwen2", "chat_qwen3_moe": "qwen3_moe", "chat_phi3": "phi3",
@@ -254,4 +276,8 @@ CASES = {
         48, 2, 64, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2,
         num_hidden_layers=2, vocab_size=67), True)),
     "wrapped-qianfan-ocr-saved": ("sharded", qianfan_ocr(qwen3(48, 2, 1, 64, head_dim=32, **TINY))),
+    "wrapped-lfm3-vl": ("plain", lfm3_vl(lfm3(48, 3, 1, 64, **TINY), True,
+                                          projector_hidden_size=16)),
+    "wrapped-minicpmv4-6": ("plain", minicpm_v46(qwen3_5(
+        48, 2, 1, 64, num_hidden_layers=2, full_attention_interval=2, **TINY), insert_layer_id=0)),
 }
