@@ -21,6 +21,7 @@ struct life {
   int64_t used[LIFE_PLACES];   /* by models in memory */
   int64_t pinned[LIFE_PLACES]; /* by models that are pinned and have not failed */
   uint64_t num_looks;
+  uint64_t turn;   /* rule 3: grows by one with each load */
   double rate;     /* bytes a second of loads, a mean over the last ones */
   double serve_ns; /* that a request runs, the same */
   bool closed;     /* the last look at the candidates has closed a model */
@@ -197,12 +198,17 @@ void life_replan(life_t *life, life_model_t *model, const life_plan_t *plan, uin
 /* ---- what happens ---- */
 
 void life_ask(life_t *life, life_model_t *model, life_request_t *request, uint64_t now_ns,
-              uint64_t until_ns) {
-  *request = (life_request_t){
-      .model = model, .previous = model->last, .asked_ns = now_ns, .until_ns = until_ns};
+              uint64_t until_ns, int64_t ahead) {
+  *request = (life_request_t){.model = model,
+                              .previous = model->last,
+                              .asked_ns = now_ns,
+                              .until_ns = until_ns,
+                              .turn = life->turn + (uint64_t)ahead};
   *(model->last != NULL ? &model->last->next : &model->first) = request;
   model->last = request;
-  model->late_ns = model->num_waiting++ == 0 ? until_ns : MIN(model->late_ns, until_ns);
+  bool only = model->num_waiting++ == 0;
+  model->late_ns = only ? until_ns : MIN(model->late_ns, until_ns);
+  model->turn = only ? request->turn : MIN(model->turn, request->turn);
   touch(life, model);
 }
 
@@ -329,7 +335,8 @@ static uint64_t since_ns(const life_model_t *model) {
 }
 
 static bool is_aged(const life_t *life, const life_model_t *model, uint64_t now_ns) {
-  return model->first != NULL && now_ns - model->first->asked_ns >= life->limits.age_ns;
+  return model->first != NULL && model->turn <= life->turn &&
+         now_ns - model->first->asked_ns >= life->limits.age_ns;
 }
 
 static bool is_candidate(const life_model_t *model, uint64_t now_ns) {
@@ -345,6 +352,7 @@ static bool comes_before(const life_t *life, const life_model_t *left, const lif
   if ((left->first != NULL) != (right->first != NULL)) return left->first != NULL;
   if (!aged_left && left->plan.priority != right->plan.priority)
     return left->plan.priority > right->plan.priority;
+  if (left->first != NULL && left->turn != right->turn) return left->turn < right->turn;
   return since_ns(left) < since_ns(right);
 }
 
@@ -361,14 +369,20 @@ static int compare_candidates(const void *left, const void *right, void *context
   return a->number < b->number ? -1 : 1;
 }
 
-/* Fills life->candidates in their order, and returns how many there are. */
+/* Fills life->candidates in their order, and returns how many there are. If none of them is due,
+ * the turn is that of the first. */
 static int32_t find_candidates(life_t *life, uint64_t now_ns) {
   moment_t moment = {life, now_ns};
   int32_t count = 0;
+  uint64_t least = UINT64_MAX;
   for (int32_t i = 0; i < life->num_active; i++) {
-    if (is_candidate(life->active[i], now_ns)) life->candidates[count++] = life->active[i];
+    life_model_t *model = life->active[i];
+    if (!is_candidate(model, now_ns)) continue;
+    life->candidates[count++] = model;
+    if (model->first != NULL) least = MIN(least, model->turn);
   }
   life->num_looks += (uint64_t)life->num_active;
+  if (least != UINT64_MAX) life->turn = MAX(life->turn, least);
   if (count == 0) return 0; /* without any model there is no list, and NULL must not be sorted */
   qsort_r(life->candidates, (size_t)count, sizeof(life_model_t *), compare_candidates, &moment);
   return count;
@@ -471,6 +485,7 @@ static bool look_at_candidates(life_t *life, uint64_t now_ns, life_action_t *out
     model->began_ns = now_ns;
     model->wish = LIFE_NO_WISH;
     model->num_loads++;
+    life->turn++;
     *out = (life_action_t){.what = LIFE_LOAD, .model = model};
     return true;
   }

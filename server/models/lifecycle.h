@@ -13,7 +13,8 @@
  *   2. A model that answers is never unloaded. One that must go is closed: what runs ends, what is
  *      new waits, and then its process ends.
  *   3. Who waits longest is loaded first, by priority; but who has waited `age_ns` comes before all
- *      priorities.
+ *      priorities. Clients take turns: a request counts as if it had come one load later for each
+ *      model that its client waits for already, and has no age before its turn.
  *   4. Room comes from models that are idle, not pinned, and have had their turn: those of the
  *      lowest priority, and among them the least recently used, and no more of them than needed. A
  *      turn is the time that the model took to load, at most `turn_ns`; so two clients that take
@@ -72,6 +73,7 @@ struct life_request {
   life_model_t *model;             /* NULL: neither waits nor runs */
   bool runs;
   uint64_t asked_ns, until_ns; /* until: refused if it still waits then */
+  uint64_t turn;               /* rule 3: the load in which it is due */
 };
 
 /* Read it freely; only lifecycle.c writes. */
@@ -82,6 +84,7 @@ struct life_model {
   life_wish_t wish;
   life_request_t *first, *last; /* that wait, oldest first */
   uint64_t late_ns;             /* while some wait: none of them is late before */
+  uint64_t turn;                /* the smallest of those that have waited since none did */
   int32_t num_waiting, num_running;
   int32_t failures;   /* one after another */
   bool told;          /* DRAINING: LIFE_UNLOAD was given out */
@@ -129,9 +132,9 @@ void life_remove(life_t *life, life_model_t *model);
 /* The new plan counts at once where the model is not in memory, else when it is loaded again. */
 void life_replan(life_t *life, life_model_t *model, const life_plan_t *plan, uint64_t now_ns);
 
-/* What happens. */
+/* What happens. `ahead`: how many models its client waits for already. */
 void life_ask(life_t *life, life_model_t *model, life_request_t *request, uint64_t now_ns,
-              uint64_t until_ns);
+              uint64_t until_ns, int64_t ahead);
 /* A request has ended, or its client has left; harmless if it neither waits nor runs. */
 void life_leave(life_t *life, life_request_t *request, uint64_t now_ns);
 /* Harmless unless it is LOADING: it may have been closed meanwhile. */

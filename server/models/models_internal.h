@@ -188,6 +188,7 @@ struct passage {
   exchange_t *exchange;
   held_t body;
   uint64_t asked_ns, until_ns, pinged_ns;
+  int64_t ahead;              /* models that its client waited for when it came */
   bool wants_stream, streams; /* the body has "stream": true; the head of a stream has gone out */
   bool is_early, began;
   uint64_t held_ns;   /* since when it waits for the end of a process to be heard of; 0: not */

@@ -444,7 +444,8 @@ void passage_again(passage_t *passage) {
   models_t *models = passage->model->models;
   if (passage->held_ns == 0) return;
   passage->held_ns = 0;
-  life_ask(models->life, passage->model->life, &passage->life, clock_now_ns(), passage->until_ns);
+  life_ask(models->life, passage->model->life, &passage->life, clock_now_ns(), passage->until_ns,
+           passage->ahead);
 }
 
 void passage_begin(passage_t *passage) {
@@ -486,9 +487,20 @@ void passage_tick(passage_t *passage, uint64_t now_ns) {
   exchange_write(passage->exchange, text, (size_t)n);
 }
 
+/* How many models the client waits for: no more than it has requests that wait, and no more than
+ * somebody waits for. */
+static int64_t models_ahead(const models_t *models, uint64_t source) {
+  int64_t requests = lobby_count_of(models->lobby, source), count = 0;
+  for (const served_t *model = models->first; model != NULL && count < requests;
+       model = model->next)
+    count += model->early != NULL || (model->life != NULL && model->life->first != NULL);
+  return MIN(count, requests);
+}
+
 void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool stream) {
   models_t *models = model->models;
   passage_t *passage = calloc(1, sizeof *passage);
+  int64_t ahead = models_ahead(models, exchange->source);
   if (passage == NULL || !lobby_enter(models->lobby, &passage->guest, exchange->source)) {
     inferd_error_t error;
     free(passage);
@@ -508,6 +520,7 @@ void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool strea
       .wants_stream = stream,
       .next = models->passages,
       .guest = passage->guest,
+      .ahead = ahead,
   };
   passage->guest.owner = passage;
   passage->answer.state = ANSWER_HEAD;
@@ -522,7 +535,7 @@ void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool strea
   model->requests++;
   model->used = time(NULL);
   if (model->life != NULL) {
-    life_ask(models->life, model->life, &passage->life, now_ns, passage->until_ns);
+    life_ask(models->life, model->life, &passage->life, now_ns, passage->until_ns, ahead);
   } else {
     passage->is_early = true;
     passage->early = model->early;

@@ -177,7 +177,7 @@ void models_planned(served_t *model) {
       model->early = next;
       if (next != NULL) next->early_link = &model->early;
       early->is_early = false;
-      life_ask(models->life, model->life, &early->life, now_ns, early->until_ns);
+      life_ask(models->life, model->life, &early->life, now_ns, early->until_ns, early->ahead);
     } else {
       refuse(early, LIFE_BROKEN);
     }

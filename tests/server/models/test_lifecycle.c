@@ -78,7 +78,7 @@ Test(lifecycle, two_small_ones_do_not_push_out_more_than_they_need) {
   for (int i = 0; i < 4; i++) model[i] = life_add(life, &plans[i], NULL, 0);
   for (int i = 0; i < 3; i++) load(life, model[i], (uint64_t)i * MS, (uint64_t)(i + 1) * MS);
   life_request_t request;
-  life_ask(life, model[3], &request, 100 * MS, NEVER);
+  life_ask(life, model[3], &request, 100 * MS, NEVER, 0);
   expect_next(life, 100 * MS, LIFE_UNLOAD, model[0]); /* the oldest holds enough */
   expect_nothing(life, 100 * MS);
   life_gone(life, model[0], 101 * MS);
@@ -92,16 +92,16 @@ Test(lifecycle, what_answers_stays_until_the_newcomer_has_aged) {
   life_plan_t plan = plan_of(200);
   life_model_t *busy = life_add(life, &plan, NULL, 0), *other = life_add(life, &plan, NULL, 0);
   life_request_t runs, waits, late;
-  life_ask(life, busy, &runs, 0, NEVER);
+  life_ask(life, busy, &runs, 0, NEVER, 0);
   expect_next(life, 0, LIFE_LOAD, busy);
   life_loaded(life, busy, MS);
   expect_next(life, MS, LIFE_BEGIN, busy);
-  life_ask(life, other, &waits, 2 * MS, NEVER);
+  life_ask(life, other, &waits, 2 * MS, NEVER, 0);
   uint64_t aged = 2 * MS + usual.age_ns;
   expect_nothing(life, aged - 1);
   ASSERT_EQ(life_due_ns(life, 3 * MS), aged);
   expect_nothing(life, aged); /* closed, and what runs goes on */
-  life_ask(life, busy, &late, aged, NEVER);
+  life_ask(life, busy, &late, aged, NEVER, 0);
   expect_nothing(life, aged);
   life_leave(life, &runs, aged + MS);
   expect_next(life, aged + MS, LIFE_UNLOAD, busy);
@@ -128,8 +128,8 @@ Test(lifecycle, a_pinned_model_stays_and_is_loaded_at_once) {
   life_loaded(life, one, MS);
   life_model_t *fits = life_add(life, &plan, NULL, 0), *not = life_add(life, &large, NULL, 0);
   life_request_t a, b;
-  life_ask(life, fits, &a, MS, NEVER);
-  life_ask(life, not, &b, MS, NEVER);
+  life_ask(life, fits, &a, MS, NEVER, 0);
+  life_ask(life, not, &b, MS, NEVER, 0);
   life_action_t action = expect_next(life, MS, LIFE_REFUSE, not );
   EXPECT_EQ(action.why, LIFE_TOO_LARGE);
   expect_next(life, MS, LIFE_LOAD, fits);
@@ -145,12 +145,12 @@ Test(lifecycle, a_load_that_fails_pauses_longer_each_time) {
   life_request_t request;
   uint64_t now = MS, pause = usual.pause_ns;
   for (int i = 0; i < 10; i++) {
-    life_ask(life, model, &request, now, NEVER);
+    life_ask(life, model, &request, now, NEVER, 0);
     expect_next(life, now, LIFE_LOAD, model);
     life_gone(life, model, now);
     life_action_t action = expect_next(life, now, LIFE_REFUSE, model);
     EXPECT_EQ(action.why, LIFE_BROKEN);
-    life_ask(life, model, &request, now + pause - 1, NEVER);
+    life_ask(life, model, &request, now + pause - 1, NEVER, 0);
     action = expect_next(life, now + pause - 1, LIFE_REFUSE, model);
     EXPECT_EQ(action.why, LIFE_BROKEN);
     EXPECT_EQ(model->num_loads, (uint64_t)i + 1);
@@ -170,7 +170,7 @@ Test(lifecycle, after_a_crash_requests_wait_and_it_comes_back_by_itself) {
   expect_nothing(life, 2 * MS);
   ASSERT_EQ(life_due_ns(life, 2 * MS), 2 * MS + usual.pause_ns);
   life_request_t request;
-  life_ask(life, model, &request, 3 * MS, NEVER);
+  life_ask(life, model, &request, 3 * MS, NEVER, 0);
   expect_nothing(life, 3 * MS);
   expect_next(life, 2 * MS + usual.pause_ns, LIFE_LOAD, model);
   life_leave(life, &request, 3 * MS + usual.pause_ns);
@@ -198,12 +198,12 @@ Test(lifecycle, priority_comes_first_and_age_before_it) {
   life_model_t *busy = life_add(life, &plan, NULL, 0), *low = life_add(life, &plan, NULL, 0),
                *high = life_add(life, &urgent, NULL, 0);
   life_request_t runs, first, second;
-  life_ask(life, busy, &runs, 0, NEVER);
+  life_ask(life, busy, &runs, 0, NEVER, 0);
   expect_next(life, 0, LIFE_LOAD, busy);
   life_loaded(life, busy, MS);
   expect_next(life, MS, LIFE_BEGIN, busy);
-  life_ask(life, low, &first, 2 * MS, NEVER);
-  life_ask(life, high, &second, 3 * MS, NEVER);
+  life_ask(life, low, &first, 2 * MS, NEVER, 0);
+  life_ask(life, high, &second, 3 * MS, NEVER, 0);
   life_leave(life, &runs, 4 * MS);
   expect_next(life, 4 * MS, LIFE_UNLOAD, busy);
   life_gone(life, busy, 5 * MS);
@@ -214,6 +214,77 @@ Test(lifecycle, priority_comes_first_and_age_before_it) {
     if (i == 0) expect_next(life, aged, LIFE_REFUSE, high);
   }
   expect_next(life, aged, LIFE_REFUSE, low);
+  life_free(life);
+}
+
+/* Lets the turn of what is in memory pass, and what waits longest be loaded in 20 s; all of its
+ * requests end at once. Returns which was loaded. */
+static int load_next(life_t *life, life_model_t *models[], uint64_t *now) {
+  life_action_t action;
+  int loaded = -1;
+  *now += usual.turn_ns;
+  while (life_next(life, *now, &action)) {
+    int at = (int)((life_model_t **)action.model->owner - models);
+    switch (action.what) {
+    case LIFE_LOAD:
+      ASSERT_EQ(loaded, -1);
+      loaded = at;
+      *now += 20000 * MS;
+      life_loaded(life, models[at], *now);
+      break;
+    case LIFE_UNLOAD:
+      life_gone(life, models[at], *now);
+      if (loaded >= 0) return loaded; /* what has aged waits for no turn */
+      break;
+    case LIFE_BEGIN: life_leave(life, action.request, *now); break;
+    case LIFE_REFUSE: cr_assert_fail("refused"); break;
+    }
+  }
+  return loaded;
+}
+
+/* Each model fills the memory, and each load takes longer than the age. */
+Test(lifecycle, a_client_that_asks_for_many_models_takes_turns) {
+  enum { MANY = 40, LAST = MANY - 1 };
+  life_t *life = life_new(&usual);
+  life_plan_t plan = plan_of(300);
+  life_model_t *models[MANY];
+  life_request_t many[MANY], own, shared;
+  uint64_t now = MS;
+  for (int i = 0; i < MANY; i++) models[i] = life_add(life, &plan, &models[i], 0);
+  for (int i = 1; i < MANY; i++) life_ask(life, models[i], &many[i], now, NEVER, i - 1);
+  ASSERT_EQ(load_next(life, models, &now), 1);
+  life_ask(life, models[0], &own, now, NEVER, 0);
+  ASSERT_EQ(load_next(life, models, &now), 2); /* it was due already */
+  ASSERT_EQ(load_next(life, models, &now), 0);
+  life_ask(life, models[LAST], &shared, now, NEVER, 0); /* for which the many wait, too */
+  ASSERT_EQ(load_next(life, models, &now), 3);
+  ASSERT_EQ(load_next(life, models, &now), 4);
+  ASSERT_EQ(load_next(life, models, &now), LAST);
+  for (int i = 5; i < LAST; i++) ASSERT_EQ(load_next(life, models, &now), i);
+  life_free(life);
+}
+
+/* One that nobody is before is due, however many of its client have left. */
+Test(lifecycle, a_turn_does_not_outlast_those_before_it) {
+  enum { MANY = 8 };
+  life_t *life = life_new(&usual);
+  life_plan_t plan = plan_of(300);
+  life_model_t *models[MANY];
+  life_request_t many[MANY], runs;
+  uint64_t now = MS;
+  for (int i = 0; i < MANY; i++) models[i] = life_add(life, &plan, &models[i], 0);
+  load(life, models[0], 0, now);
+  life_ask(life, models[0], &runs, now, NEVER, 0);
+  expect_next(life, now, LIFE_BEGIN, models[0]);
+  for (int i = 1; i < MANY; i++) life_ask(life, models[i], &many[i], now, NEVER, i - 1);
+  for (int i = 1; i < MANY - 1; i++) life_leave(life, &many[i], now);
+  expect_nothing(life, now + usual.age_ns - 1);
+  expect_nothing(life, now + usual.age_ns); /* closed for it, and what runs goes on */
+  life_leave(life, &runs, now + usual.age_ns);
+  expect_next(life, now + usual.age_ns, LIFE_UNLOAD, models[0]);
+  life_leave(life, &many[MANY - 1], now + usual.age_ns);
+  life_gone(life, models[0], now + usual.age_ns);
   life_free(life);
 }
 
@@ -230,7 +301,7 @@ Test(lifecycle, an_event_looks_at_active_models_alone) {
   for (int i = 0; i < 3; i++) load(life, models[i], 0, MS);
   uint64_t before = life_looks(life);
   for (int i = 0; i < 100; i++) {
-    life_ask(life, models[0], &requests[0], MS, NEVER);
+    life_ask(life, models[0], &requests[0], MS, NEVER, 0);
     expect_next(life, MS, LIFE_BEGIN, models[0]);
     expect_nothing(life, MS);
     life_leave(life, &requests[0], MS);
@@ -238,7 +309,7 @@ Test(lifecycle, an_event_looks_at_active_models_alone) {
   }
   EXPECT_LE(life_looks(life) - before, 100u * 3 * 3 * 3);
   for (int i = 0; i < MANY; i++) {
-    life_ask(life, models[i], &requests[i], 2 * MS, NEVER);
+    life_ask(life, models[i], &requests[i], 2 * MS, NEVER, 0);
     before = life_looks(life);
     while (life_next(life, 2 * MS, &action)) continue;
     EXPECT_LE_FOR(life_looks(life) - before, 8u * MANY, "request %d", i);
@@ -388,7 +459,7 @@ static void ask(world_t *w, uint64_t until) {
                          .asked = w->now,
                          .until = until};
   w->asked++;
-  life_ask(w->life, w->process[request->model].life, &request->life, w->now, until);
+  life_ask(w->life, w->process[request->model].life, &request->life, w->now, until, 0);
 }
 
 /* What happens by itself at the present time. */
@@ -622,7 +693,7 @@ static int made_loads(const trace_t *trace, uint64_t *longest_wait) {
       ended++;
     }
     for (; asked < SHORT_REQUESTS && trace->at[asked] <= now; asked++)
-      life_ask(life, models[trace->model[asked]], &requests[asked], now, NEVER);
+      life_ask(life, models[trace->model[asked]], &requests[asked], now, NEVER, 0);
     life_action_t action;
     while (life_next(life, now, &action)) {
       ptrdiff_t m = (life_model_t **)action.model->owner - models;
@@ -641,12 +712,29 @@ static int made_loads(const trace_t *trace, uint64_t *longest_wait) {
   return loads;
 }
 
+/* Four models and room for three of them: whoever asks for the one that is not there finds that
+ * each request is a load, whatever goes for it. Who knows what comes lets that go which is asked
+ * for last, and loads at every third request (Sleator and Tarjan 1985: no order that does not know
+ * what comes keeps less than this, so 1.5 times on every trace is beyond all of them). */
+Test(lifecycle, without_foresight_some_trace_costs_nine_loads_for_five) {
+  trace_t trace = {.limit = 100};
+  uint64_t longest;
+  for (int m = 0; m < SHORT_MODELS; m++) trace.bytes[m] = 33;
+  for (int i = 0; i < SHORT_REQUESTS; i++) {
+    trace.model[i] = i % 4;
+    trace.at[i] = (uint64_t)i * 10000 * MS;
+  }
+  ASSERT_EQ(made_loads(&trace, &longest), 9);
+  ASSERT_LT(longest, 2000 * MS); /* each is answered before the next is asked */
+  ASSERT_EQ(best_loads(&trace, longest), 5);
+}
+
 /* Against the best that is possible by somebody who knows what will come, loads in no time, and
  * lets nobody wait longer than the life cycle let somebody. */
 Test(lifecycle, loads_are_few_beside_the_best_order) {
   enum { TRACES = 300 };
   uint64_t random = 7;
-  int made = 0, best = 0;
+  int made = 0, best = 0, over = 0;
   for (int round = 0; round < TRACES; round++) {
     trace_t trace = {.limit = 100};
     uint64_t span = (2 + next_random(&random) % 30) * 1000 * MS, longest;
@@ -660,7 +748,9 @@ Test(lifecycle, loads_are_few_beside_the_best_order) {
     int loads = made_loads(&trace, &longest), fewest = best_loads(&trace, longest);
     made += loads;
     best += fewest;
+    over += 2 * loads > 3 * fewest;
     EXPECT_LE_FOR(loads, 2 * fewest, "trace %d", round);
   }
-  EXPECT_LE(2 * made, 3 * best); /* 1.5 times, together */
+  EXPECT_LE(5 * made, 6 * best);     /* 1.2 times, together */
+  EXPECT_LE(100 * over, 6 * TRACES); /* more than 1.5 times: one trace of 17 */
 }
