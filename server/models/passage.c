@@ -18,6 +18,7 @@
 #include "engine/base/util.h"
 #include "server/http/http.h"
 #include "server/keys/api_key.h"
+#include "server/observe/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -469,11 +470,22 @@ void passage_begin(passage_t *passage) {
     fail_broken(passage);
 }
 
+/* The process lives and takes no connections: it ends what it has, and is started again. */
+static void give_up(passage_t *passage, uint64_t now_ns) {
+  const served_t *model = passage->model;
+  if (model->life->state == LIFE_READY) {
+    log_line(LOG_ERROR, "models", "%.200s: its process takes no connections and is ended",
+             model->wish.names.list[0]);
+    life_close(model->models->life, model->life, now_ns);
+  }
+  fail_broken(passage);
+}
+
 void passage_tick(passage_t *passage, uint64_t now_ns) {
   const models_t *models = passage->model->models;
   double interval_s = models->server->config->sse_ping_interval;
   if (passage->held_ns > 0 && now_ns - passage->held_ns > HELD_MAX_NS) {
-    fail_broken(passage);
+    give_up(passage, now_ns);
     return;
   }
   if (!passage->wants_stream || passage->began || interval_s <= 0) return;

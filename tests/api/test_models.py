@@ -566,6 +566,27 @@ def test_a_request_that_comes_with_the_end_of_a_process_waits(start, zoo, kept):
         assert received.startswith(b"HTTP/1.1 200 "), received
 
 
+def test_who_cannot_be_sent_is_held_for_a_second(start, zoo, monkeypatch):
+    """A process that lives, and whose socket is gone: no end will be heard of. It is started
+    again."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))  # the path of a socket is short
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    server = start(DEMO, "--models-dir", zoo)
+    assert {ask(server, name).status for name in ("ant", "demo")} == {200}
+    pid = children(server)["ant"]
+    (name,) = re.findall(rb"INFERD_UDS=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes())
+    time.sleep(1.5)  # the parent ends what is idle for a second
+    os.unlink(name)
+    begin = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda _: ask(server, "ant"), range(4)))
+    assert {answer.status for answer in answers} == {500}, answers
+    assert "`ant` ended, or cut its answer" in answers[0].error["message"]
+    assert time.monotonic() - begin >= 1, "they were held"
+    assert ask(server, "demo").status == 200
+    assert ask(server, "ant").status == 200 and children(server)["ant"] != pid
+
+
 def test_a_load_that_fails_is_not_tried_for_each_request(start, zoo, tmp_path):
     model = dummy_model(tmp_path / "m", **SMALL)
     file = tmp_path / "server.conf"
