@@ -34,6 +34,7 @@
 seen_t seen;
 atomic_int fake_engine_state = ENGINE_READY;
 atomic_bool fake_starting;
+atomic_bool fake_behind;
 
 /* ---- fakes ---- */
 
@@ -508,7 +509,8 @@ int harness_try(const char *const *flags, inferd_error_t *error) {
   h.server = (server_t){.config = &h.config,
                         .loop = &h.loop,
                         .engine = (engine_t *)&h,
-                        .starting = atomic_load(&fake_starting)};
+                        .starting = atomic_load(&fake_starting),
+                        .behind = atomic_load(&fake_behind)};
   if (rc == 0) rc = log_open(&h.config, error);
   if (rc == 0) rc = auth_new(&h.config, &h.server.auth, error);
   if (rc == 0) h.server.ledger = ledger_new((size_t)h.config.max_request_memory);

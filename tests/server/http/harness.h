@@ -28,6 +28,7 @@ typedef struct seen {
 extern seen_t seen;
 extern atomic_int fake_engine_state; /* engine_state_t */
 extern atomic_bool fake_starting;    /* before harness_start */
+extern atomic_bool fake_behind;      /* a parent of several models sends the requests; likewise */
 
 /* Starts the transport with these flags (NULL ends the list) on --port 0 of 127.0.0.1 unless
  * --listen or --uds is given. */
