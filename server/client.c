@@ -44,11 +44,14 @@ bool client_target_of(const config_t *config, client_target_t *out) {
   *out = (client_target_t){.host = ""};
   /* A list of --listen takes the place of --host and --port, unless one of these was given. */
   bool named = config_given(config, OPTION_host) || config_given(config, OPTION_port);
-  if (config->uds[0] != '\0') return set_path(out, config->uds);
   out->tls = config->tls_cert[0] != '\0';
   snprintf(text, sizeof text, "%.255s:%d", config->host, (int)config->port);
   const char *where = !named && config->listen.count > 0 ? config->listen.items[0] : text;
-  return strncmp(where, "unix:", 5) == 0 ? set_path(out, where + 5) : set_address(out, where);
+  const char *path = strncmp(where, "unix:", 5) == 0 ? where + 5 : NULL;
+  if (config->uds[0] != '\0') path = config->uds;
+  if (path != NULL ? set_path(out, path) : set_address(out, where)) return true;
+  fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
+  return false;
 }
 
 /* HOST:PORT, http://HOST[:PORT][/ROOT], the same with https, or unix:PATH; false: no such form. */
@@ -75,16 +78,12 @@ static bool read_target(const char *url, client_target_t *out) {
 bool client_target_asked(const config_t *config, client_target_t *out) {
   /* A word that is no flag is the model where there is one. */
   const char *word = config->models.count > 0 ? config->models.items[0] : config->model;
-  if (config->origin[OPTION_model].source != SOURCE_FLAG) {
-    if (client_target_of(config, out)) return true;
-    fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
-  } else {
-    if (config->models.count == 0 && read_target(word, out)) return true;
-    fprintf(stderr,
-            "inferd: '%.200s' is no address of one server; accepted: HOST:PORT, "
-            "http[s]://HOST[:PORT], unix:PATH\n",
-            word);
-  }
+  if (config->origin[OPTION_model].source != SOURCE_FLAG) return client_target_of(config, out);
+  if (config->models.count == 0 && read_target(word, out)) return true;
+  fprintf(stderr,
+          "inferd: '%.200s' is no address of one server; accepted: HOST:PORT, "
+          "http[s]://HOST[:PORT], unix:PATH\n",
+          word);
   return false;
 }
 

@@ -21,8 +21,8 @@ typedef struct client_target {
 } client_target_t;
 
 /* Fills in the first address on which a server with this configuration listens. Its certificate is
- * not verified: it is that of a name, and the address is that of this host. Returns false if that
- * is no address. */
+ * not verified: it is that of a name, and the address is that of this host. Returns false after a
+ * message: that is no address. */
 bool client_target_of(const config_t *config, client_target_t *out);
 /* For a command: the address that a word of its command line is (HOST:PORT,
  * http://HOST[:PORT][/ROOT], the same with https, or unix:PATH), else that of client_target_of.

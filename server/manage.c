@@ -161,9 +161,7 @@ int manage_command(const char *what, int argc, char **argv) {
     if (client_target_asked(config, &asked.target)) status = ps_command(&asked);
   } else if (config->model[0] == '\0') {
     fprintf(stderr, "usage: inferd %s NAME [--host, --port, --uds, --admin-key]\n", what);
-  } else if (!client_target_of(config, &asked.target)) {
-    fputs("inferd: --host, --port, --uds and --listen name no address\n", stderr);
-  } else {
+  } else if (client_target_of(config, &asked.target)) {
     status = post_name(&asked, load ? "/v1/models/load" : "/v1/models/unload");
     if (status == 0) status = await(&asked, load ? "ready" : "unloaded");
   }
