@@ -18,6 +18,7 @@ from attacks import Attack
 from conftest import ATTACKER, HONEST
 from crowd import Crowd
 from harness import Background, Server, http_post, wait_until
+from test_boundaries import STEPS_IN_ENGINE, steps_of_chats
 from victim import CHAT, STREAM, ids
 
 TARGET = {"model": "target", "max_tokens": 2, "prompt": [5, 6, 7]}
@@ -52,12 +53,14 @@ def child(server, name):
 @pytest.fixture
 def models(request, model, keys, tmp_path):
     """models(*flags) starts a server of `honest`, `target`, one that cannot be loaded,
-    and many more; each test has its own, because it breaks things."""
+    and many more; each test has its own, because it breaks things. `honest`, `target`: lines of
+    their sections."""
     servers = []
     options = f"model = {model}\nload-format = dummy\nseed = 7\nnum-blocks = 4096\n"
 
-    def begin(*flags, few=True):
-        text = "".join(f"[model {name}]\n{options}" for name in ("honest", "target"))
+    def begin(*flags, few=True, **lines):
+        text = "".join(f"[model {name}]\n{options}{lines.get(name, '')}"
+                       for name in ("honest", "target"))
         broken = tmp_path / ".broken"
         shutil.copytree(model, broken, dirs_exist_ok=True)
         text += f"[model broken]\n{options}".replace(str(model), str(broken))
@@ -267,3 +270,101 @@ class Others(OfTarget):
 
     def bodies(self, i):
         yield "/v1/completions", {**TARGET, "model": f"other{i % OTHERS}"}
+
+
+def test_a_client_that_wants_every_model(models):
+    """Room for one beside `honest`, and 40 requests of one client, each for another model: who asks
+    for one waits for one or two loads of those, and not for all."""
+    server = models(few=False)
+    need = card(server, "target")["memory"]["host"]
+    assert server.stop() == 0
+    server = models("--models-memory", 2 * need, few=False, honest="pin = true\n")
+    with beside(server):
+        crowd = Crowd(server, Others(), ATTACKER)
+        for _ in range(3):
+            wait_until(lambda: server.metric("inferd_model_requests", state="waiting") > 30
+                       and card(server, "target")["state"] == "unloaded", "a queue", 60, server.log)
+            before = server.metric("inferd_model_loads_total")
+            assert ask(server, TARGET, HONEST).status == 200
+            # one that loads, one that is due, its own, and what begins around the two counts
+            assert server.metric("inferd_model_loads_total") - before <= OTHERS / 5
+            honest_chats(server, 1)
+        crowd.leave()
+
+
+def chat_with_target(server, name):
+    return server.post("/v1/chat/completions", {**CHAT, "model": "target"},
+                       headers={"X-Request-Id": name})
+
+
+def test_chats_with_the_model_that_another_client_floods(models, inferd, tmp_path):
+    """One has every place of `target` and a queue behind them. A chat of another begins there
+    within the steps of the law, and the other model does not notice."""
+    journal = tmp_path / "steps"
+    server = models("--max-num-seqs", 16, target=f"journal = {journal}\n")
+    with beside(server):
+        crowd = Crowd(server, OfTarget(lambda i: {"max_tokens": 200, "ignore_eos": True}), ATTACKER,
+                      most=40)
+        crowds = [crowd, *(Crowd(server, Many200(), ATTACKER) for _ in range(9))]
+        wait_until(lambda: card(server, "target")["running"] >= 36, "every place to be taken",
+                   60, server.log)
+        names = [f"chat-{i}" for i in range(8)]
+        for name in names:
+            answer = chat_with_target(server, name)
+            assert answer.status == 200 and all(one.running() for one in crowds), answer
+            honest_chats(server, 1)
+        passed = steps_of_chats(inferd, journal, names)
+        for one in crowds:
+            one.enough.set()
+            assert {status for status, _ in one.join()} <= {200, 429}
+    assert all(in_engine <= STEPS_IN_ENGINE for _, in_engine in passed.values()), passed
+
+
+class Many200(OfTarget):
+    def __init__(self):
+        super().__init__(lambda i: {"max_tokens": 200, "ignore_eos": True})
+
+
+def test_who_is_lost_with_a_process_is_who_ran_in_it(models):
+    """Beside a flood of it `target` is killed four times. Of the honest ones each loses the stream
+    that runs there, and nothing else: what comes behind waits until it is back, or hears of the
+    pause of a model that ends again and again."""
+    server = models()
+    with beside(server):
+        crowd = Crowd(server, Many200(), ATTACKER)
+        for count in range(4):
+            stream = Background(server, {**STREAM, "model": "target", "max_tokens": 30000})
+            assert stream.started.wait(60) and stream.failure is None, stream.failure
+            os.kill(child(server, "target"), signal.SIGKILL)
+            wait_until(lambda: server.metric("inferd_model_failures_total",
+                                             model_name="target") > count, "its end to be heard of")
+            while (answer := chat_with_target(server, f"behind-{count}")).status == 503:
+                assert "cannot be loaded" in answer.error["message"] and count > 0, answer
+            assert answer.status == 200, answer
+            assert stream.join().failure is None and "error" in stream.chunks_seen[-1]
+            honest_chats(server, 1)
+        crowd.enough.set()
+        assert {status for status, _ in crowd.join()} <= {200, 500, 503}
+
+
+def test_clients_that_ask_and_leave(models):
+    """Each asks for a model that is not there, and goes: nothing of them is kept, and the model is
+    loaded once."""
+    server = models("--max-queue-requests", 4096, "--models-wait", "300s")
+    with beside(server):
+        waits_for_child(server, "target")
+        os.kill(child(server, "target"), signal.SIGSTOP)
+        request = http_post("/v1/completions", TARGET, f"Authorization: Bearer {ATTACKER}")
+        for _ in range(5):
+            with contextlib.ExitStack() as stack:
+                for _ in range(200):
+                    stack.enter_context(contextlib.closing(server.socket())).sendall(request)
+                wait_until(lambda: card(server, "target")["waiting"] >= 200, "them to wait",
+                           context=lambda: card(server, "target"))
+            honest_chats(server, 1)
+            wait_until(lambda: card(server, "target")["waiting"] <= 1, "them to be forgotten",
+                       context=lambda: card(server, "target"))
+        os.kill(child(server, "target"), signal.SIGCONT)
+        assert ask(server, TARGET, HONEST).status == 200
+        wait_until(lambda: server.metric("inferd_request_memory_bytes") == 0, "memory to be free")
+    assert server.metric("inferd_model_loads_total", model_name="target") == 1
