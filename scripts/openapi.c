@@ -128,6 +128,7 @@ static const struct body {
      {ROWS(chat), ROWS(completion)},
      {COUNT(chat), COUNT(completion)}},
     {"/v1/chat/completions/render", "ChatCompletion", "", {0}, {0}},
+    {"/apply-template", "ChatCompletion", "", {0}, {0}},
     {"/v1/responses",
      "Response",
      "/v1/responses",
@@ -149,6 +150,8 @@ static const struct body {
     {"/pooling", "Pooling", "", {ROWS(pooling)}, {COUNT(pooling)}},
     {"/v1/messages", "Message", "", {ROWS(messages)}, {COUNT(messages)}},
     {"/v1/messages/count_tokens", "CountTokens", "", {ROWS(messages)}, {COUNT(messages)}},
+    {"/completion", "LlamaCompletion", "", {ROWS(llama_completion)}, {COUNT(llama_completion)}},
+    {"/infill", "LlamaInfill", "", {ROWS(llama_infill)}, {COUNT(llama_infill)}},
     {"/api/chat", "OllamaChat", "", {ROWS(ollama_chat)}, {COUNT(ollama_chat)}},
     {"/api/generate", "OllamaGenerate", "", {ROWS(ollama_generate)}, {COUNT(ollama_generate)}},
     {"/api/embed", "OllamaEmbed", "", {ROWS(ollama_embed)}, {COUNT(ollama_embed)}},
@@ -419,6 +422,7 @@ static const struct route_row {
 #define ROUTE_PAGE PAGE
 #define ROUTE_STORE 0
 #define ROUTE_PARENT 0
+#define ROUTE_QUERY 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, flags, label, help},
 #include "server/http/routes.def"
 #undef ROUTE

@@ -537,6 +537,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_PAGE 0
 #define ROUTE_STORE 0
 #define ROUTE_PARENT 0
+#define ROUTE_QUERY 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE
@@ -586,6 +587,15 @@ static void print_routes(void) {
     print_text(row->help);
     printf(" |\n");
   }
+}
+
+static void print_llama(void) {
+  print_rows(
+      "POST /completion",
+      "`/completion` and `/infill` are those of llama.cpp's server. An answer has its names, but "
+      "for `prompt`, which is not repeated, and `id_slot`, which is -1: there are no slots.",
+      llama_completion_rows, LENGTH(llama_completion_rows));
+  print_rows("POST /infill", "", llama_infill_rows, LENGTH(llama_infill_rows));
 }
 
 static void print_ollama(void) {
@@ -652,6 +662,7 @@ static void print_fields(void) {
              "`/v1/messages/count_tokens` takes the same fields. Errors of both routes are in "
              "Anthropic's form.",
              messages_rows, LENGTH(messages_rows));
+  print_llama();
   print_ollama();
   print_rows("POST /tokenize", "Text or a conversation becomes token ids.", tokenize_rows,
              LENGTH(tokenize_rows));

@@ -75,6 +75,12 @@ static const row_t pooling_rows[] = {
 static const row_t messages_rows[] = {
 #include "server/fields/messages_fields.def"
 };
+static const row_t llama_completion_rows[] = {
+#include "server/fields/llama/completion_fields.def"
+};
+static const row_t llama_infill_rows[] = {
+#include "server/fields/llama/infill_fields.def"
+};
 static const row_t ollama_chat_rows[] = {
 #include "server/fields/ollama/chat_fields.def"
 };

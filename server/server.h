@@ -68,7 +68,8 @@ typedef enum route_flag {
   ROUTE_MESSAGES = 256,  /* Anthropic's: errors and headers are theirs */
   ROUTE_PAGE = 512,      /* the web page: no key; absent with --web-page off */
   ROUTE_STORE = 1024,    /* absent without --store */
-  ROUTE_PARENT = 2048    /* with several models: their parent answers, and passes nothing on */
+  ROUTE_PARENT = 2048,   /* with several models: their parent answers, and passes nothing on */
+  ROUTE_QUERY = 4096     /* but it does if the query has a `model` */
 } route_flag_t;
 
 typedef struct route {
@@ -131,9 +132,13 @@ void api_metrics(exchange_t *exchange);
 void api_page(exchange_t *exchange);
 void api_load_lora(exchange_t *exchange);
 void api_unload_lora(exchange_t *exchange);
-void api_messages(exchange_t *exchange);     /* server/messages */
-void api_count_tokens(exchange_t *exchange); /* server/messages */
-void api_ollama_chat(exchange_t *exchange);  /* server/ollama, and those below */
+void api_messages(exchange_t *exchange);       /* server/messages */
+void api_count_tokens(exchange_t *exchange);   /* server/messages */
+void api_apply_template(exchange_t *exchange); /* server/llama, and those below */
+void api_props(exchange_t *exchange);
+void api_llama_completion(exchange_t *exchange);
+void api_llama_infill(exchange_t *exchange);
+void api_ollama_chat(exchange_t *exchange); /* server/ollama, and those below */
 void api_ollama_generate(exchange_t *exchange);
 void api_ollama_embed(exchange_t *exchange);
 void api_ollama_embeddings(exchange_t *exchange);

@@ -65,6 +65,10 @@ static void apply_beams(params_t *params, const engine_info_t *model, const json
   params->best_of = beams;
 }
 
+void params_default(params_t *params, const params_defaults_t *defaults) {
+  apply_defaults(params, &params_table, defaults);
+}
+
 /* Refuses fields that beam search does not use, unless their value changes nothing. */
 static int check_beams(const params_t *params, const json_t *root, inferd_error_t *error) {
   static const struct {

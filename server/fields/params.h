@@ -126,6 +126,8 @@ extern const field_table_t chat_table;   /* chat: its own rows, on top of those 
 extern const field_table_t tokenize_table, detokenize_table; /* tokenize.c */
 extern const field_table_t schema_table;                     /* schema_check.c */
 
+/* What a request of completions has that names none of its fields. */
+void params_default(params_t *params, const params_defaults_t *defaults);
 /* Reads `root` into *params: types, ranges, refused fields. The reader's `out` is set here. */
 int params_read(params_t *params, bool is_chat, const params_defaults_t *defaults, reader_t *reader,
                 const json_t *root);

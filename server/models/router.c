@@ -272,6 +272,20 @@ static served_t *find(const models_t *models, const exchange_t *exchange, const 
   return model != NULL ? model : models_find_loaded(models, name, length);
 }
 
+/* As clients of llama.cpp's server ask: a request that has no model loaded. */
+static int check_autoload(const exchange_t *exchange, const served_t *model,
+                          inferd_error_t *error) {
+  const char *autoload = exchange_query(exchange, "autoload");
+  bool off = autoload != NULL && (strcmp(autoload, "false") == 0 || strcmp(autoload, "0") == 0);
+  bool comes = model->life != NULL &&
+               (model->life->state == LIFE_LOADING || model->life->state == LIFE_READY);
+  if (!off || comes) return 0;
+  return error_set(error, ERR_BAD_REQUEST, "autoload",
+                   "The model `%.200s` is not in memory, and with autoload=false no request loads "
+                   "it.",
+                   model->wish.names.list[0]);
+}
+
 /* Passes the request on to the model that it names. `code`: that of reading the name; the body is
  * the passage's then. */
 static void pass_on(exchange_t *exchange, const named_t *named, held_t *body, int code,
@@ -280,6 +294,7 @@ static void pass_on(exchange_t *exchange, const named_t *named, held_t *body, in
   served_t *model = code == 0 ? find(models, exchange, named->model) : NULL;
   if (code == 0 && model == NULL)
     code = models_fail_unknown(models, named->model, strlen(named->model), error);
+  if (code == 0) code = check_autoload(exchange, model, error);
   if (code == 0 && (code = check_plan(model, error)) != 0)
     exchange->retry_after_s = models_retry_s(model);
   if (code == 0) code = check_queue(models, exchange, error);
@@ -379,12 +394,12 @@ static void read_query(exchange_t *exchange) {
 
 void models_handle(exchange_t *exchange) {
   const route_t *route = exchange->route;
-  bool scrape = (route->flags & ROUTE_METRICS) != 0 && exchange_query(exchange, "model") != NULL;
+  bool named = (route->flags & ROUTE_QUERY) != 0 && exchange_query(exchange, "model") != NULL;
   inferd_error_t error = {0};
   if (exchange->server->phase >= SERVER_DRAINING && (route->flags & ROUTE_ENGINE) != 0) {
     error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
     exchange_error(exchange, &error);
-  } else if (scrape || (route->flags & (ROUTE_ENGINE | ROUTE_PARENT)) == ROUTE_ENGINE) {
+  } else if (named || (route->flags & (ROUTE_ENGINE | ROUTE_PARENT)) == ROUTE_ENGINE) {
     if (exchange->body_length > 0)
       read_body(exchange);
     else

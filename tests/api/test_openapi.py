@@ -29,6 +29,7 @@ BASES = {
     "/api/generate": {"model": "demo", "prompt": "a", "stream": False,
                       "options": {"num_predict": 1}},
     "/api/embed": {"model": "demo", "input": "a"},
+    "/completion": {"prompt": "a", "n_predict": 1},
     "/tokenize": {"prompt": "a"},
     "/detokenize": {"tokens": [1, 2]},
     "/v1/schema/check": {"schema": {"type": "string"}},

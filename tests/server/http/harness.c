@@ -408,6 +408,18 @@ void api_render_completion(exchange_t *exchange) {
 void api_render_chat(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_apply_template(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_props(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_llama_completion(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_llama_infill(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_tokenizer_info(exchange_t *exchange) {
   not_here(exchange);
 }
