@@ -198,6 +198,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
     if (sequence_is_live(seq)) sequence_set_status(seq, SEQUENCE_RUNNING);
   }
   group->planned_in = scheduler->num_plans;
+  plan_end_wait(scheduler, group);
   group->yield.was_granted = false;
   group->yield.let_in = scheduler->num_plans;
   /* The cache had all tokens of the beams but the last ones: they can draw in this step. They must,
@@ -324,6 +325,12 @@ static bool is_open(const scheduler_t *scheduler) {
   return plan_budget_left(scheduler) > 0 && plan_has_time(scheduler);
 }
 
+/* Whether the plan has tokens left, and no time, and the group has waited for that long enough. */
+static bool is_overdue(scheduler_t *scheduler, const admission_t *admission, const group_t *group) {
+  return admission->is_owed && plan_budget_left(scheduler) > 0 && !plan_has_time(scheduler) &&
+         !is_behind_own(admission, group) && plan_has_waited_for_step(scheduler, group);
+}
+
 /* Room for the first group of its tenant, from tenants above their shares. */
 static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group_t *group) {
   const plan_t *plan = &scheduler->plan;
@@ -354,7 +361,8 @@ static bool try_admit(scheduler_t *scheduler, admission_t *admission, group_t *g
   bool behind =
       scheduler->options.fair_share ? is_behind_own(admission, group) : admission->num_passed > 0;
   bool sure = !behind || holds_rows(group) || surely_fits(scheduler, group);
-  if (is_open(scheduler) && rows && sure && admit(scheduler, group, admission->now_ns)) return true;
+  bool open = is_open(scheduler) || is_overdue(scheduler, admission, group);
+  if (open && rows && sure && admit(scheduler, group, admission->now_ns)) return true;
   int32_t yielded = scheduler->plan.num_preempted;
   if (!gets_way(scheduler, admission, group)) return false;
   admission->num_seqs = plan_count_tenants(scheduler);
@@ -467,7 +475,7 @@ static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group
     if (group->request->priority < admission->best_left_out)
       admission->best_left_out = group->request->priority;
     waiting_leave_out(waiting, group);
-  } else if (!plan_client_has_time(scheduler, group) ||
+  } else if ((!plan_client_has_time(scheduler, group) && !plan_has_waited(scheduler, group)) ||
              (scheduler->running.count > 0 && is_done_with(scheduler, group))) {
     waiting_leave_out(waiting, group);
   } else if (!plan_may_begin(scheduler, group)) {

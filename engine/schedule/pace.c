@@ -13,6 +13,9 @@
 #include <math.h>
 
 static const double NO_BOUND = 1e18; /* ns */
+/* Time alone keeps a client that is within its share from its next prompt, or one of its prompts
+ * from a block, for so many plans at most: what was learned may be wrong, steps may become slow. */
+enum { HELD_PLANS = 2 };
 /* Before costs are known: tokens that take as long as reading the weights does. */
 static const double STEP_IN_TOKENS = 16;
 
@@ -72,7 +75,10 @@ static double decode_ns(const scheduler_t *scheduler, const group_t *group) {
 /* What was kept for an earlier plan is 0 now. */
 static tenant_pace_t *renew(const scheduler_t *scheduler, tenant_pace_t *pace) {
   if (pace->number != scheduler->pace.number)
-    *pace = (tenant_pace_t){.number = scheduler->pace.number, .round = MAX(pace->round, 1)};
+    *pace = (tenant_pace_t){.number = scheduler->pace.number,
+                            .round = MAX(pace->round, 1),
+                            .held_from = pace->held_from,
+                            .lacks_from = pace->lacks_from};
   return pace;
 }
 
@@ -115,6 +121,11 @@ void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
   pace->num_planned += times;
 }
 
+/* Without chunks a prompt takes the time that it needs. */
+static bool bounds_prompts(const scheduler_t *scheduler) {
+  return scheduler->pace.is_on && scheduler->options.chunked_prefill;
+}
+
 /* The time of a step that a group takes once it decodes. */
 static double seat_ns(const scheduler_t *scheduler, const group_t *group) {
   double one_ns = cost_next_ns(&scheduler->cost, sequence_num_tokens(&group->sequence));
@@ -122,13 +133,52 @@ static double seat_ns(const scheduler_t *scheduler, const group_t *group) {
 }
 
 void plan_count_seat(scheduler_t *scheduler, const group_t *group, int times) {
-  if (scheduler->pace.seats_ns > 0) scheduler->pace.seats_ns += times * seat_ns(scheduler, group);
+  if (scheduler->pace.seats_ns == 0) return;
+  const double ns = times * seat_ns(scheduler, group);
+  scheduler->pace.seats_ns += ns;
+  pace_of_tenant(scheduler, group->tenant)->seats_ns += ns;
 }
 
-bool plan_may_begin(const scheduler_t *scheduler, const group_t *group) {
+/* Whether the client has no more than its share of the time of a step with the group, or nothing
+ * else that runs. */
+static bool has_seat(scheduler_t *scheduler, const group_t *group) {
+  const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
+  const double own_ns = pace_of_tenant(scheduler, group->tenant)->seats_ns;
+  const double most_ns = scheduler->options.pace.step_ns * tenant->weight;
+  if (!scheduler->options.fair_share || group->best_effort) return false;
+  return plan_count_of(scheduler, group) == 0 ||
+         (own_ns + seat_ns(scheduler, group)) * (double)scheduler->weights <= most_ns;
+}
+
+bool plan_may_begin(scheduler_t *scheduler, const group_t *group) {
   const step_pace_t *pace = &scheduler->pace;
   return pace->seats_ns == 0 || scheduler->running.count == 0 ||
-         pace->seats_ns + seat_ns(scheduler, group) <= scheduler->options.pace.step_ns;
+         pace->seats_ns + seat_ns(scheduler, group) <= scheduler->options.pace.step_ns ||
+         has_seat(scheduler, group);
+}
+
+bool plan_has_waited(scheduler_t *scheduler, const group_t *group) {
+  tenant_pace_t *client = pace_of(scheduler, group);
+  const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
+  const bool is_alone = scheduler->weights == tenant->weight;
+  if (!bounds_prompts(scheduler) || !scheduler->options.fair_share || group->best_effort ||
+      is_alone || !plan_is_entitled(scheduler, group, false))
+    return false;
+  if (client->held_from == 0) client->held_from = scheduler->pace.number;
+  return scheduler->pace.number - client->held_from >= HELD_PLANS;
+}
+
+bool plan_has_waited_for_step(scheduler_t *scheduler, const group_t *group) {
+  const step_pace_t *pace = &scheduler->pace;
+  const cost_work_t block = cost_of_tokens(0, scheduler->pool->block_size);
+  const double left_ns =
+      scheduler->options.pace.step_ns - scheduler->cost.ns[COST_STEP] - pace->decodes_ns;
+  return bounds_prompts(scheduler) && left_ns < 2 * cost_ns(&scheduler->cost, &block) &&
+         plan_has_waited(scheduler, group);
+}
+
+void plan_end_wait(scheduler_t *scheduler, const group_t *group) {
+  pace_of(scheduler, group)->held_from = 0;
 }
 
 /* A client has a token due if it decodes, or if a prompt of it may end in this step: one that takes
@@ -209,6 +259,7 @@ void plan_pace(scheduler_t *scheduler) {
     plan_count_seat(scheduler, group, 1);
     if (plan_is_prefill(group)) {
       if (pace->prefills == NULL) pace->prefills = group;
+      pace->num_prefills++;
       if (!group->forked) pace->prompt_tokens += plan_tokens_left(group);
       if (scheduler->pictures_whole)
         pace->run_tokens = MAX(pace->run_tokens, pictures_run(scheduler, &group->sequence));
@@ -349,14 +400,34 @@ bool plan_next_round(scheduler_t *scheduler) {
 
 /* ---- prompts ---- */
 
+static bool can_compute(scheduler_t *scheduler, group_t *group) {
+  return !plan_is_out(scheduler, group) && plan_is_prefill(group) && !group->masks.wait &&
+         (group->forked || table_advance(scheduler, &group->sequence)) &&
+         !pictures_block(scheduler, &group->sequence);
+}
+
+/* The first prompt; but if its client had a block in the plan before, that of the client whose
+ * prompts have had none for longest, and for HELD_PLANS plans. */
 void plan_choose_first(scheduler_t *scheduler) {
-  group_t *group = scheduler->pace.is_on ? plan_first_prefill(scheduler) : NULL;
-  while (group != NULL &&
-         (plan_is_out(scheduler, group) || !plan_is_prefill(group) || group->masks.wait ||
-          !(group->forked || table_advance(scheduler, &group->sequence)) ||
-          pictures_block(scheduler, &group->sequence)))
-    group = group->next;
-  scheduler->pace.first = group;
+  const uint64_t number = scheduler->pace.number;
+  group_t *first = NULL, *longest = NULL;
+  int32_t left = scheduler->pace.is_on ? scheduler->pace.num_prefills : 0;
+  uint64_t before = number - MIN(number, HELD_PLANS) + 1;
+  for (group_t *group = plan_first_prefill(scheduler); left > 0 && group != NULL;
+       group = group->next) {
+    tenant_pace_t *client = pace_of(scheduler, group);
+    left -= plan_is_prefill(group) && !plan_is_out(scheduler, group);
+    if (first != NULL && client->lacks_from >= before) continue;
+    if (!can_compute(scheduler, group)) continue;
+    if (first == NULL) first = group;
+    if (!scheduler->options.fair_share) break;
+    if (client->lacks_from == 0) client->lacks_from = number;
+    if (client->lacks_from >= before) continue;
+    longest = group;
+    before = client->lacks_from;
+  }
+  const bool had = first != NULL && pace_of(scheduler, first)->lacks_from == number;
+  scheduler->pace.first = had && longest != NULL ? longest : first;
 }
 
 static double step_left(const scheduler_t *scheduler) {
@@ -369,11 +440,6 @@ static const tenant_pace_t *client_of(const scheduler_t *scheduler, const group_
                                     ? &scheduler->best_effort.pace
                                     : &scheduler->waiting.tenants.all[group->tenant].pace;
   return client->number == scheduler->pace.number ? client : &nothing;
-}
-
-/* Without chunks a prompt takes the time that it needs. */
-static bool bounds_prompts(const scheduler_t *scheduler) {
-  return scheduler->pace.is_on && scheduler->options.chunked_prefill;
 }
 
 bool plan_has_time(const scheduler_t *scheduler) {
@@ -441,6 +507,7 @@ void plan_save(scheduler_t *scheduler, sequence_t *seq, int32_t part) {
 
 void plan_note_chunk(scheduler_t *scheduler, const group_t *group) {
   scheduler->pace.num_chunks++;
+  pace_of(scheduler, group)->lacks_from = 0;
   if (scheduler->pace.first == group) scheduler->pace.first = NULL;
 }
 

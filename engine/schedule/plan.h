@@ -104,8 +104,15 @@ void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_t
 double plan_prompt_ns(const scheduler_t *scheduler, double alone_ns);
 /* Whether a prompt may get a chunk: the step has time left, or no prompt has one yet. */
 bool plan_has_time(const scheduler_t *scheduler);
-/* Whether the waiting group may be admitted: see pace_options_t.bounds_admission. */
-bool plan_may_begin(const scheduler_t *scheduler, const group_t *group);
+/* Whether the waiting group may be admitted: see pace_options_t.bounds_admission. After a count. */
+bool plan_may_begin(scheduler_t *scheduler, const group_t *group);
+/* Time alone keeps the waiting group from beginning. Whether it begins all the same: its client is
+ * within its share, beside others, and that was so for some plans. After a count. */
+bool plan_has_waited(scheduler_t *scheduler, const group_t *group);
+/* The same where the step has no time left, as its decodes leave less than two blocks take. */
+bool plan_has_waited_for_step(scheduler_t *scheduler, const group_t *group);
+/* The group is admitted. */
+void plan_end_wait(scheduler_t *scheduler, const group_t *group);
 /* The group is in `running` and counts for the next ones, or (times -1) has left it. */
 void plan_count_seat(scheduler_t *scheduler, const group_t *group, int times);
 /* Whether the client of the group has time left. */

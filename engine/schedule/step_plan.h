@@ -100,7 +100,8 @@ typedef struct step_pace {
   group_t *prefills;    /* the first prefill of `running`: all before it decode; NULL = none */
   double seats_ns;   /* of a step in which all of `running` decode; 0 = admission is not bounded */
   double decodes_ns; /* of the decodes that num_draws counts; 0 = costs are unknown */
-  double prompt_tokens; /* that the prefills of `running` have left */
+  int32_t num_prefills; /* of `running` */
+  double prompt_tokens; /* that they have left */
   int32_t run_tokens;   /* of the longest picture that is next and must be whole in a step */
   int32_t num_chunks;   /* of prompts, so far */
   const group_t

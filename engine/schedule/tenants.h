@@ -18,7 +18,7 @@ enum {
   SERVED_TOKEN = 1000000 /* of a token in `served`, for a tenant of weight 1 */
 };
 
-/* What pace.c keeps of a tenant. All but the round is of one plan. */
+/* What pace.c keeps of a tenant. All but the last three is of one plan. */
 typedef struct tenant_pace {
   uint64_t number;     /* of the pace that the rest belongs to */
   int32_t num_decodes; /* groups that decode */
@@ -27,10 +27,14 @@ typedef struct tenant_pace {
   double drafts_ns;    /* cost of the draft tokens behind them that are planned */
   double spent_ns;     /* cost of what is planned */
   double aside_ns;     /* cost of what is set aside for its first prompt */
+  double seats_ns;     /* cost of a token of each of its groups that run, where seats are counted */
   int32_t num_planned; /* entries */
   bool is_late;        /* a group whose turn it is sits out */
   bool sits_out;       /* a group that had its turn in this round sits out */
   uint32_t round;      /* each of its groups decodes once in a round, if they do not all fit */
+  /* Numbers of paces, 0 = none: since when time alone keeps its next prompt from beginning, and
+   * since when a prompt of it that runs could have had a block and got none. */
+  uint64_t held_from, lacks_from;
 } tenant_pace_t;
 
 typedef struct tenant {

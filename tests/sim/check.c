@@ -224,8 +224,7 @@ bool check_is_awaited(const group_t *g) {
   return false;
 }
 
-/* True when some sequence could run and is left out; *decodes: all lacked their last token only. */
-static bool is_left_out(const group_t *g, bool *decodes) {
+bool check_is_left_out(const group_t *g, bool *decodes) {
   bool left_out = false;
   *decodes = true;
   if (g->masks.wait || check_is_awaited(g)) return false;
@@ -252,6 +251,15 @@ static const plan_entry_t *prefill_entry(const plan_t *plan, const group_t *g) {
   return NULL;
 }
 
+bool check_has_chunk(const scheduler_t *s, const group_t *g) {
+  for (int32_t i = 0; i < s->plan.num_entries; i++) {
+    const plan_entry_t *entry = &s->plan.entries[i];
+    const sequence_t *q = entry->sequence;
+    if (q->group == g && entry->num_computed < q->num_prefill_tokens) return true;
+  }
+  return false;
+}
+
 /* Tokens that it lacked before this step. */
 static int32_t lacked(const plan_entry_t *entry) {
   return sequence_num_planned(entry->sequence) - entry->do_sample - entry->num_computed;
@@ -269,7 +277,8 @@ static const group_t *find_shorter(const plan_entry_t *first, int32_t most) {
   bool decodes;
   for (const group_t *g = first->sequence->group->next; g; g = g->next) {
     int32_t lacks = sequence_num_planned(&g->sequence) - g->sequence.num_computed_tokens;
-    if (lacks < most && may_go_before(g, first, lacks) && is_left_out(g, &decodes) && !decodes) {
+    if (lacks < most && may_go_before(g, first, lacks) && check_is_left_out(g, &decodes) &&
+        !decodes) {
       return g;
     }
   }
@@ -332,7 +341,7 @@ static void check_passing(const scheduler_t *s) {
   int32_t parts = o->slo_policy ? 4 : 2;
   int32_t own = (o->max_num_batched_tokens - decodes + parts - 1) / parts;
   if (s->pace.is_on) /* the rest is bounded in time; this much comes in every step */
-    own = s->pool->block_size < own ? s->pool->block_size : own;
+    own = law_any_lacked() ? 0 : MIN(s->pool->block_size, own);
   REQUIRE(first->num_tokens + forks >= (want < own ? want : own),
           "I3: request %lld is first and gets %d of %d tokens, of its part of %d",
           name_of(check_track(first->sequence)), first->num_tokens, left, own);
@@ -376,7 +385,7 @@ static void check_left_out(const scheduler_t *s) {
   for (const group_t *g = s->running.head; g; g = g->next) {
     const track_t *k = check_track(&g->sequence);
     const run_t *run = check_run(g);
-    bool decodes, left_out = is_left_out(g, &decodes);
+    bool decodes, left_out = check_is_left_out(g, &decodes);
     if (!run->in_plan && !left_out) continue;
     if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g))) continue;
     if (left_out && plan_pauses(s, g)) continue; /* and law.c bounds how often */

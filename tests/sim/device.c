@@ -7,6 +7,7 @@
  * or not they would have changed a token. Results stay hidden until `end`, as on a real device.
  */
 #include "tests/sim/followers.h"
+#include "tests/sim/jumps.h"
 #include "tests/sim/mask_units.h"
 #include "tests/sim/no_ops.h"
 #include "tests/sim/oracle.h"
@@ -621,10 +622,12 @@ static int end_draft(device_t *d, inferd_error_t *error) {
   return error_set(error, ERR_DEVICE_FAILED, NULL, "the simulated draft model is lost");
 }
 
-/* The time that a step takes at last: up to `jitter` times as long, or as short. */
-static uint64_t vary(const scenario_t *c, uint64_t step, uint64_t ns) {
+/* The time that a step takes at last: up to `jitter` times as long, or as short; and jumps. */
+static uint64_t vary(const scenario_t *c, uint64_t step, const flying_t *f) {
+  uint64_t ns = c->step_ns + c->token_ns * (uint64_t)f->num_tokens;
   uint64_t bits = random_mix(c->seed + step), times = 1 + bits / 2 % (uint64_t)MAX(c->jitter, 1);
-  return bits % 2 ? ns * times : ns / times;
+  ns = bits % 2 ? ns * times : ns / times;
+  return (uint64_t)(jumps_factor(c, step, f->num_tokens, f->num_rows) * (double)ns);
 }
 
 static int end_follower(device_t *d, inferd_error_t *error) {
@@ -644,7 +647,7 @@ static int sim_end(device_t *d, inferd_error_t *error) {
   sim.now_ns += sim.torture ? 1000000 : 0;
   REQUIRE(d->ended < d->launched, "a step is ended that was not launched");
   flying_t *f = &d->flying[++d->ended % 2];
-  sim.now_ns += vary(c, d->ended, c->step_ns + c->token_ns * (uint64_t)f->num_tokens);
+  sim.now_ns += vary(c, d->ended, f);
   sim.landed_ns = sim.now_ns;
   if (d->comm != NULL && d->comm->error.code != 0) {
     sim.steps++;

@@ -60,7 +60,8 @@
   X(BROKEN_OFF, 3, "clients go while their prompts are computed, and others share these")          \
   X(PICTURES, 12, "prompts have pictures, which a tower sees first")                               \
   X(SHAPES, 0, "clients with fair shares ask for any shape: all places, beams, the whole pool")    \
-  X(BEST_EFFORT, 3, "requests get what others leave")
+  X(BEST_EFFORT, 3, "requests get what others leave")                                              \
+  X(JUMPS, 8, "what steps cost jumps, and what was learned before is wrong")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

@@ -28,10 +28,18 @@
  *  - while who is above its share is so by requests that were sent back for others before and have
  *    got no token since. Each request gets one between two such times, so that all of them end.
  *
- * A step counts unless no request could have begun in it: it had no tokens or no time left, or no
- * tokens for a whole prompt where prompts are not cut; requests were preempted for want of blocks,
- * or came back from the host; or tokens of the very request were in flight still. Without prefill
- * in chunks, or where steps are bounded in time, such steps may be many: they are not bounded here.
+ * A step counts unless no request could have begun in it: it had no tokens left, or its time was
+ * filled by prompts of others, or it had no tokens for a whole prompt where prompts are not cut;
+ * requests were preempted for want of blocks, or came back from the host; or tokens of the very
+ * request were in flight still. Such steps may be many where prompts are not cut, and where the
+ * prompts of others are long: they are not bounded here.
+ *
+ * Beside other clients what decodes cost is no excuse, whatever steps take and whatever was learned
+ * of that: where they leave no time, a client waits for HELD_STEPS steps more. Where admission is
+ * bounded by the time of a step, the share of a client is its part of that as well, one sequence at
+ * least. And who runs computes: of a client with prompts that wait for nothing but time, one has a
+ * row within HELD_STEPS steps and two for each client that has such prompts. Steps without tokens
+ * left, or that sent somebody back, count for nothing here, too.
  *
  * Who makes room was above its share, does so for somebody who has no more than its share then, and
  * no more often than others ask: once for each choice of another client that came, or was sent back
@@ -46,15 +54,17 @@
 #include "tests/sim/pace.h"
 
 #include "engine/base/util.h"
+#include "engine/schedule/plan.h"
 
 #include <string.h>
 
 /* Steps within which who is below its share begins, for one and for two steps in flight: one in
  * which its turn comes, as many as are in flight, twice, since a request whose token is awaited
  * makes room in the step behind that, and one for who stands before it. */
-enum { LAW_STEPS = 2 };
+enum { LAW_STEPS = 2, HELD_STEPS = 2 };
 static int law_steps(void) {
-  return LAW_STEPS + 2 * sim.scenario->pipeline_depth;
+  return LAW_STEPS + 2 * sim.scenario->pipeline_depth +
+         (scenario_has(sim.scenario, SIM_PACE) ? HELD_STEPS : 0);
 }
 
 /* What is remembered of one sequence of a request, or of its beams. */
@@ -84,6 +94,9 @@ typedef struct view {
 static memory_t memories[SIM_REQUESTS_MAX][SIM_STREAMS_MAX];
 /* Steps in which it was owed a place, those that count, and all. */
 static int waited[SIM_TENANTS + 1], waited_all[SIM_TENANTS + 1];
+/* Steps in which its prompts that ran had no row, for want of time. */
+static int lacked[SIM_TENANTS + 1];
+static bool any_lacks, any_lacked; /* whatever tokens were left; in this step, the one before */
 /* Choices that came, that were sent back, and clients that left; and those that began. */
 static uint64_t asks[SIM_TENANTS + 1], begun[SIM_TENANTS + 1];
 static bool was_there[SIM_TENANTS + 1];
@@ -94,10 +107,16 @@ void law_begin(void) {
   memset(memories, 0, sizeof memories);
   memset(waited, 0, sizeof waited);
   memset(waited_all, 0, sizeof waited_all);
+  memset(lacked, 0, sizeof lacked);
+  any_lacks = any_lacked = false;
   memset(asks, 0, sizeof asks);
   memset(begun, 0, sizeof begun);
   memset(was_there, 0, sizeof was_there);
   yields_before = 0;
+}
+
+bool law_any_lacked(void) {
+  return any_lacked;
 }
 
 law_waits_t law_longest(void) {
@@ -197,6 +216,10 @@ static int64_t excess(const view_t *view, uint64_t client, int64_t has, int64_t 
   return has * view->weights - MAX(limit * weight_of(client), view->weights);
 }
 
+double law_part(const scheduler_t *s, const group_t *g) {
+  return (double)weight_of(client_of(g)) / (double)look(s, NULL).weights;
+}
+
 /* ---- who is owed ---- */
 
 static int32_t asked_sequences(const group_t *g) {
@@ -247,6 +270,12 @@ static bool has_blocks(const scheduler_t *s, const view_t *view, uint64_t client
   return true;
 }
 
+/* Whether the client would have more than its part of the time of a step, where that is counted. */
+static bool is_beyond_time(const scheduler_t *s, const view_t *view, const group_t *g) {
+  const uint64_t client = client_of(g);
+  return view->clients[client].sequences > 0 && pace_has_no_seat(s, g, law_part(s, g));
+}
+
 /* Whether the client is below its share with what it asks for, and others can make room. */
 static bool is_owed(const scheduler_t *s, const view_t *view, uint64_t client) {
   const group_t *g = view->clients[client].first;
@@ -257,18 +286,21 @@ static bool is_owed(const scheduler_t *s, const view_t *view, uint64_t client) {
   }
   return excess(view, client, view->clients[client].sequences + wanted, s->options.max_num_seqs) <=
              0 &&
-         has_places(s, view, client, wanted) && has_blocks(s, view, client, asked_blocks(s, g));
+         has_places(s, view, client, wanted) && has_blocks(s, view, client, asked_blocks(s, g)) &&
+         !is_beyond_time(s, view, g);
 }
 
 /* Whether the request could have begun in this step: see above. */
-static bool counts(const scheduler_t *s, const group_t *g) {
+static bool counts(const scheduler_t *s, const view_t *view, const group_t *g) {
   const plan_t *plan = &s->plan;
+  const bool is_alone = view->weights == weight_of(client_of(g));
   int32_t left = s->options.max_num_batched_tokens - plan->num_tokens;
   bool was_short = plan->num_preempted > 0 && s->num_yields == yields_before;
   for (const sequence_t *q = &g->sequence; q; q = q->next) {
     if (sequence_is_live(q) && q->num_in_flight_tokens > 0) return false;
   }
-  if (left <= 0 || pace_is_out(s, g) || was_short || plan->num_swap_in > 0) return false;
+  if (left <= 0 || was_short || plan->num_swap_in > 0 || pace_is_filled(s)) return false;
+  if ((!s->options.chunked_prefill || is_alone) && pace_is_out(s, g)) return false;
   return s->options.chunked_prefill || sequence_num_tokens(&g->sequence) <= left;
 }
 
@@ -338,10 +370,40 @@ static void check_owed(const scheduler_t *s) {
     }
     waited_all[client]++;
     longest.all = MAX(longest.all, waited_all[client]);
-    if (!counts(s, view.clients[client].first)) continue;
+    if (!counts(s, &view, view.clients[client].first)) continue;
     waited[client]++;
     longest.counted = MAX(longest.counted, waited[client]);
     if (waited[client] > law_steps()) fail_owed(s, &view, client);
+  }
+}
+
+/* Whether a prompt of the client that runs lacks nothing but time, and none of them has a row. */
+static bool lacks_time(const scheduler_t *s, uint64_t client) {
+  bool any = false;
+  for (const group_t *g = s->running.head; g; g = g->next) {
+    bool decodes, left_out = client_of(g) == client && check_is_left_out(g, &decodes);
+    if (client_of(g) == client && check_has_chunk(s, g)) return false;
+    any = any || (left_out && !decodes && !plan_pauses(s, g));
+  }
+  return any;
+}
+
+static void check_rows(const scheduler_t *s) {
+  int32_t clients = 0, left = s->options.max_num_batched_tokens - s->plan.num_tokens;
+  any_lacked = any_lacks;
+  for (uint64_t client = 0; client <= SIM_TENANTS; client++) {
+    const bool lacks = lacks_time(s, client);
+    lacked[client] = lacks ? lacked[client] : 0;
+    clients += lacks;
+  }
+  any_lacks = clients > 0;
+  if (left <= 0 || s->plan.num_preempted > 0 || !s->options.chunked_prefill) return;
+  for (uint64_t client = 0; client <= SIM_TENANTS; client++) {
+    lacked[client] += lacks_time(s, client);
+    longest.rows = MAX(longest.rows, lacked[client]);
+    REQUIRE(lacked[client] <= HELD_STEPS + 2 * (SIM_TENANTS + 1),
+            "the law: prompts of client %llu have had no row for %d steps, as %d clients do",
+            (unsigned long long)client, lacked[client], clients);
   }
 }
 
@@ -497,10 +559,13 @@ static void note_runs(const scheduler_t *s) {
   }
 }
 
-/* Where --with shapes asks for it, until 10^8 steps of it have held. */
+/* Where --with shapes asks for it, until 10^8 steps of it have held; and where costs jump. It knows
+ * one class of requests. */
 static bool is_asked(const scheduler_t *s) {
-  return scenario_has(sim.scenario, SIM_SHAPES) &&
-         (s->options.fair_share || s->num_yields > yields_before);
+  if (scenario_has(sim.scenario, SIM_BEST_EFFORT)) return false;
+  const bool is_law =
+      scenario_has(sim.scenario, SIM_SHAPES) || scenario_has(sim.scenario, SIM_JUMPS);
+  return is_law && (s->options.fair_share || s->num_yields > yields_before);
 }
 
 void law_step(void) {
@@ -512,6 +577,7 @@ void law_step(void) {
     check_givers(s, &view);
     check_owed(s);
   }
+  if (s->options.fair_share) check_rows(s);
   note_runs(s);
   yields_before = s->num_yields;
 }

@@ -234,6 +234,8 @@ static int run_all(range_t range, bool verbose, bool shrinks) {
            (double)report->steps / seconds);
     printf("sim: who was below its share began within %d steps, with those that do not count %d\n",
            report->waits.counted, report->waits.all);
+    printf("sim: whose prompts ran and lacked time alone had a row within %d steps\n",
+           report->waits.rows);
     if (report->ranks.runs > 0)
       printf("sim: several ranks %" PRIu64 " times, %" PRIu64 " of them failed and started again\n",
              report->ranks.runs - report->ranks.restarts, report->ranks.restarts);

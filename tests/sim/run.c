@@ -5,6 +5,7 @@
  * what the oracle says. The clock stands still but for the device's steps and for idle times.
  */
 #include "tests/sim/followers.h"
+#include "tests/sim/jumps.h"
 #include "tests/sim/kv_listener.h"
 #include "tests/sim/mask_units.h"
 #include "tests/sim/oracle.h"
@@ -504,6 +505,7 @@ static bool start(scenario_t *c) {
   language_load(engine_grammar_vocabulary(sim.engine));
   mask_units_load();
   sees_begin(c);
+  jumps_learn(c, &sim.engine->scheduler->cost);
   check_begin();
   if (scenario_has(c, SIM_API)) web_start();
   return true;

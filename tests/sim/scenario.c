@@ -25,7 +25,8 @@ enum {
   STREAM_BROKEN_OFF,
   STREAM_SHAPES,
   STREAM_PICTURES,
-  STREAM_BEST_EFFORT
+  STREAM_BEST_EFFORT,
+  STREAM_JUMPS
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -82,7 +83,8 @@ static void draw_features(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_FEATURES, 0);
   c->features = 0;
   for (int f = 0; f < SIM_FEATURE_COUNT; f++) {
-    if (between(&s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
+    source_t own = source_of(c->seed, STREAM_JUMPS, 0); /* it came last, and moves nothing */
+    if (between(f == SIM_JUMPS ? &own : &s, 1, 16) <= chances[f]) c->features |= UINT64_C(1) << f;
   }
   c->features = (c->features | c->forced) & ~c->removed;
   static const int with_crowded[] = {SIM_CHOICES, SIM_ASYNC, SIM_PRIORITY, SIM_TIGHT};
@@ -361,9 +363,17 @@ static void draw_pace(scenario_t *c) {
   c->jitter = on && varies ? jitter : 1;
 }
 
+/* Regimes of a few steps, or longer than a run. */
+static void draw_jumps(scenario_t *c) {
+  source_t s = source_of(c->seed, STREAM_JUMPS, 1);
+  c->jump_steps = between(&s, 1, chance(&s, 50) ? 30 : 400);
+  c->jump_taught = chance(&s, 50);
+}
+
 uint64_t scenario_longest_step_ns(const scenario_t *c) {
   const uint64_t tokens = (uint64_t)c->options.max_num_batched_tokens;
-  return (uint64_t)MAX(c->jitter, 1) * (c->step_ns + c->token_ns * tokens);
+  const uint64_t most = scenario_has(c, SIM_JUMPS) ? JUMP_MOST : 1;
+  return most * (uint64_t)MAX(c->jitter, 1) * (c->step_ns + c->token_ns * tokens);
 }
 
 /* Two to four ranks. A fault strikes while they start, or anywhere in some hundreds of steps. */
@@ -712,6 +722,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   draw_awaited(c);
   draw_pooling(c);
   draw_pace(c);
+  draw_jumps(c);
   draw_ranks(c);
   draw_fair_span(c);
   draw_load(c);

@@ -31,6 +31,7 @@ enum {
   SIM_RANKS_MAX = 4,
   SIM_IMAGES_MAX = 2, /* of a prompt */
   SIM_KEYS = 6,       /* pictures that there are */
+  JUMP_MOST = 100,    /* times that a step may take longer than it would */
   SIM_PAD = 383       /* the last id of tests/fixtures/tiny: the placeholder of pictures */
 };
 
@@ -85,6 +86,8 @@ typedef struct scenario {
   uint64_t step_ns, token_ns; /* virtual duration of a step */
   int32_t client_step_ms;     /* SIM_PACE: of ops_t */
   int32_t jitter;             /* SIM_PACE: steps take up to so many times as long, or as short */
+  int32_t jump_steps;         /* SIM_JUMPS: of a regime */
+  bool jump_taught;           /* what was learned before is of another machine */
   int32_t pipeline_depth;
   int32_t lose_device_at, lose_drafter_at; /* step; 0 = never */
   int32_t awaited_one_in;                  /* SIM_AWAITED: of engine_t; 0 = as it is */

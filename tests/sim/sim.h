@@ -132,6 +132,10 @@ int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */
 run_t *check_run(const group_t *group);
 int32_t check_width(const group_t *group); /* sequences that it may have */
 track_t *check_track(const sequence_t *sequence);
+/* Whether some sequence of a group that runs could have a row in the step, and has none; *decodes:
+ * all lacked their last token only. Or whether it has a chunk of what it computes (again). */
+bool check_is_left_out(const group_t *group, bool *decodes);
+bool check_has_chunk(const scheduler_t *scheduler, const group_t *group);
 bool check_is_awaited(const group_t *group); /* its next token depends on one in flight */
 track_t *check_track_of(const request_t *request);
 void check_submitted(track_t *track, const request_t *request); /* at the door of the engine */

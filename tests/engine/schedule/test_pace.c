@@ -319,6 +319,126 @@ Test(pace, a_client_whose_decodes_take_its_time_starts_no_prompt) {
   rig_free(rig);
 }
 
+/* ---- where steps cost more than was thought, or are thought to ---- */
+
+/* One decode of each client takes more than a client has: costs have jumped, or are learned
+ * wrongly. A chat of a client with one stream must not wait for the end of that. */
+Test(pace, decodes_hold_a_client_within_its_share_for_two_plans) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 3e6}, false);
+  group_t *stream = add(rig, 1, 8);
+  for (int i = 0; i < 4; i++) add(rig, 2, 8);
+  run(rig, 2);
+  rig->scheduler->cost.ns[COST_ROW] = 5e6;
+  for (int time = 0; time < 3; time++) {
+    group_t *chat = add(rig, 1, 2 * BLOCK);
+    for (int i = 0; i < 2; i++) {
+      run(rig, 1);
+      ASSERT_EQ_FOR(chat->sequence.status, SEQUENCE_WAITING, "time %d, plan %d", time, i);
+    }
+    rig_step(rig);
+    ASSERT_EQ_FOR(chat->sequence.status, SEQUENCE_RUNNING, "time %d", time);
+    EXPECT_EQ(rig_chunk(rig, stream), 1);
+    rig_commit(rig, 1);
+    for (int i = 0; i < 2; i++) { /* it is the first prompt */
+      rig_step(rig);
+      EXPECT_EQ_FOR(rig_chunk(rig, chat), BLOCK, "time %d, block %d", time, i);
+      rig_commit(rig, 1);
+    }
+    EXPECT_EQ(chat->sequence.num_output_tokens, 1);
+    scheduler_finish(rig->scheduler, chat, SEQUENCE_FINISHED_LENGTH_CAPPED);
+  }
+  rig_free(rig);
+}
+
+Test(pace, decodes_hold_a_client_above_its_share_until_they_have_time) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6, .client_ns = 3e6}, false);
+  for (int i = 0; i < 8; i++) add(rig, 1, 8); /* of 16, beside another one */
+  add(rig, 2, 8);
+  run(rig, 2);
+  group_t *ninth = add(rig, 1, 8);
+  run(rig, 20);
+  EXPECT_EQ(ninth->sequence.status, SEQUENCE_WAITING);
+  rig_free(rig);
+}
+
+/* The decodes of all leave no time of the step, so that the block of the long prompt is the only
+ * one, and the other prompt is longer still. */
+Test(pace, a_step_without_time_holds_a_client_within_its_share_for_two_plans) {
+  for (int passing = 0; passing < 2; passing++) {
+    rig_t *rig = rig_with((pace_options_t){.step_ns = 3e6, .client_ns = 2e6}, passing);
+    group_t *stream = add(rig, 1, 8), *first, *longer;
+    add(rig, 2, 8);
+    run(rig, 2);
+    rig->scheduler->cost.ns[COST_ROW] = 5e6;
+    first = add(rig, 3, 600);
+    run(rig, 1);
+    longer = add(rig, 4, 700);
+    run(rig, 2);
+    ASSERT_EQ(longer->sequence.status, SEQUENCE_WAITING);
+    run(rig, 1);
+    ASSERT_EQ(longer->sequence.status, SEQUENCE_RUNNING);
+    run(rig, 2);
+    int32_t before = first->sequence.num_computed_tokens,
+            longer_before = longer->sequence.num_computed_tokens;
+    for (int i = 0; i < 20; i++) {
+      rig_step(rig);
+      EXPECT_EQ(rig_chunk(rig, stream), 1);
+      rig_commit(rig, 1);
+    }
+    int32_t has = first->sequence.num_computed_tokens - before;
+    int32_t other_has = longer->sequence.num_computed_tokens - longer_before;
+    EXPECT_GE_FOR(has, 10 * BLOCK, "passing %d", passing);
+    EXPECT_GE_FOR(other_has, 6 * BLOCK, "passing %d", passing);
+    EXPECT_LE_FOR(has + other_has, 40 * BLOCK, "passing %d", passing); /* two in a step at most */
+    rig_free(rig);
+  }
+}
+
+/* A prompt that runs, of a client whose decodes have come to take all that it has. */
+Test(pace, a_prompt_behind_a_long_one_gets_a_block_of_its_own_though_its_client_has_no_time) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 600e6, .client_ns = 3e6}, false);
+  group_t *stream = add(rig, 1, 8), *first, *chat;
+  add(rig, 2, 8);
+  run(rig, 2);
+  first = add(rig, 3, 600);
+  run(rig, 1);
+  chat = add(rig, 1, 40);
+  rig->scheduler->cost.ns[COST_ROW] = 5e6;
+  run(rig, 3);
+  ASSERT_EQ(chat->sequence.status, SEQUENCE_RUNNING);
+  for (int i = 0; i < 30 && chat->sequence.num_output_tokens == 0; i++) {
+    rig_step(rig);
+    EXPECT_EQ(rig_chunk(rig, stream), 1);
+    EXPECT_GT(rig_chunk(rig, first) + rig_chunk(rig, chat), 0);
+    rig_commit(rig, 1);
+  }
+  EXPECT_EQ(chat->sequence.num_output_tokens, 1);
+  rig_free(rig);
+}
+
+/* Where admission is bounded by the time of a step, a client has its part of that. */
+Test(pace, a_client_within_its_part_of_the_time_finds_a_seat) {
+  rig_t *rig = rig_with((pace_options_t){.step_ns = 9.8e6, .bounds_admission = true}, false);
+  for (int i = 0; i < 10; i++) add(rig, 1, 8);
+  run(rig, 3);
+  ASSERT_EQ(rig->scheduler->running.count, 8); /* 1 + 8 * 1.1 ms */
+  group_t *others[4];
+  for (int i = 0; i < 4; i++) others[i] = add(rig, 2, 8);
+  run(rig, 12);
+  for (int i = 0; i < 4; i++) /* 4.4 of 4.9 ms */
+    EXPECT_EQ_FOR(others[i]->sequence.status, SEQUENCE_RUNNING, "%d", i);
+  EXPECT_EQ(rig->scheduler->running.count, 12);
+  group_t *fifth = add(rig, 2, 8);
+  run(rig, 12);
+  EXPECT_EQ(fifth->sequence.status, SEQUENCE_WAITING);
+  rig->scheduler->cost.ns[COST_ROW] = 50e6;
+  group_t *third = add(rig, 3, 8), *fourth = add(rig, 3, 8);
+  run(rig, 12);
+  EXPECT_EQ(third->sequence.status, SEQUENCE_RUNNING); /* one always does */
+  EXPECT_EQ(fourth->sequence.status, SEQUENCE_WAITING);
+  rig_free(rig);
+}
+
 /* The time of a step is learned as it is told, whatever waits. */
 Test(pace, costs_are_learned_from_the_plans_that_ran) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 60e6}, false);
