@@ -405,7 +405,7 @@ test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vis
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side: one more
 # than processors, for tests of servers often wait for them.
 TEST_JOBS := $(shell expr $(JOBS) + 1)
-RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS)
+RUN_TESTS  = scripts/test --build $(BUILD) --jobs $(TEST_JOBS) $(if $(RECORD),--record)
 test:
 	@scripts/bootstrap build unit
 	@$(SUBMAKE) environments all pages test-programs emu-build

@@ -256,7 +256,8 @@ def write_table(path, mistakes, results, commit, steps):
 
 
 def sweep(root, tree, options, commit):
-    """Tries the mistakes that have no result yet; with a sample, so many drawn by the seed."""
+    """Tries the mistakes that have no result yet; with a sample, so many drawn by the seed.
+    Returns how many of those that are mistakes are caught, their number, and both in words."""
     mistakes = all_mistakes(root, options.names)
     wanted = list(mistakes)
     if options.sample:
@@ -282,7 +283,8 @@ def sweep(root, tree, options, commit):
     drawn = [results[m["key"]]["verdict"] for m in wanted if m["key"] in results]
     caught, tried = drawn.count("caught"), drawn.count("caught") + drawn.count("missed")
     low, high = interval(caught, tried)
-    print(f"mutants: {caught} of {tried} caught, {100 * caught / max(tried, 1):.1f} % "
-          f"(95 %: {100 * low:.0f} to {100 * high:.0f} %); {drawn.count('same')} compile to the "
-          f"same code, {drawn.count('refused')} not at all")
-    return 0
+    said = (f"{caught} of {tried} caught, {100 * caught / max(tried, 1):.1f} % "
+            f"(95 %: {100 * low:.0f} to {100 * high:.0f} %); {drawn.count('same')} compile to the "
+            f"same code, {drawn.count('refused')} not at all")
+    print(f"mutants: {said}")
+    return caught, tried, said
