@@ -119,6 +119,13 @@ static int read_decoder_prompt(completion_t *completion, tokenizer_scratch_t *sc
     code = completion_encode(completion, scratch, prompt->text, prompt->length, &options, owned,
                              count);
   *ids = *owned;
+  for (size_t i = 0; code == 0 && i < *count; i++) {
+    if ((*ids)[i] < completion->info->vocab_size) continue;
+    code = error_set(&completion->intake->error, ERR_INVALID_VALUE, "decoder_prompt",
+                     "Token id %" PRId32 " of 'decoder_prompt' is out of vocabulary: the model's "
+                     "ids end at %" PRId32 ".",
+                     (*ids)[i], completion->info->vocab_size - 1);
+  }
   return code;
 }
 

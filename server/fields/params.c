@@ -242,11 +242,13 @@ static int check_streaming(const params_t *params, inferd_error_t *error) {
 
 static int check_special_ids(const params_t *params, const field_limits_t *limits,
                              inferd_error_t *error) {
-  for (int32_t i = 0; limits->deny_special_ids && i < params->num_prompts; i++) {
-    const prompt_t *prompt = &params->prompts[i];
+  const bool denies = limits->deny_special_ids;
+  for (int32_t i = -1; denies && i < params->num_prompts; i++) {
+    const prompt_t *prompt = i < 0 ? &params->decoder_prompt : &params->prompts[i];
     for (int32_t j = 0; j < prompt->count; j++) {
       if ((tokenizer_flags(limits->tokenizer, prompt->ids[j]) & TOKEN_SPECIAL) == 0) continue;
-      return error_set(error, ERR_INVALID_VALUE, params_prompt_name(params),
+      return error_set(error, ERR_INVALID_VALUE,
+                       i < 0 ? "decoder_prompt" : params_prompt_name(params),
                        "Token id %d is a special token, which this server does not accept in "
                        "prompts.",
                        (int)prompt->ids[j]);

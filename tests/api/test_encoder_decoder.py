@@ -3,6 +3,7 @@ the same bits however they are computed, and what is refused."""
 
 import concurrent.futures
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -169,6 +170,7 @@ def test_streams(start):
     ({"prompt": "x", "target_lang": "deu_Latn"}, "target_lang", "marks no languages"),
     ({"prompt": "x", "source_lang": "deu_Latn"}, "source_lang", "marks no languages"),
     ({"prompt": "x", "decoder_prompt": 3}, "decoder_prompt", "a string or an array"),
+    ({"prompt": "x", "decoder_prompt": [524]}, "decoder_prompt", "524"),
     ({"prompt": ""}, "prompt", "non-empty"),
 ])
 def test_refused(start, fields, param, says):
@@ -194,6 +196,79 @@ def test_other_routes_and_other_models(start, server):
     for field in ("source_lang", "target_lang", "decoder_prompt"):
         answer = server.post("/v1/completions", {"prompt": "x", field: "y"})
         assert answer.status == 400 and answer.error["param"] == field, answer
+
+
+EN, DE = 100, 101
+
+
+def languages(folder, case, is_last, **config):
+    """The model of a case, whose tokenizer puts a language around a text: before or behind it."""
+    shutil.copytree(ROOT / "tests/vectors/crossed" / case, folder)
+    made = json.loads((folder / "tokenizer.json").read_text())
+    for name, index in ("en_XX", EN), ("de_DE", DE):
+        made["model"]["vocab"][index][0] = name
+        made["added_tokens"].append({**made["added_tokens"][0], "id": index, "content": name})
+    made["added_tokens"].sort(key=lambda token: token["id"])
+    post = made["post_processor"]
+    language = {"SpecialToken": {"id": "en_XX", "type_id": 0}}
+    text, stop = post["single"][1:]
+    post["single"] = [text, stop, language] if is_last else [language, text, stop]
+    post["special_tokens"]["en_XX"] = {"id": "en_XX", "ids": [EN], "tokens": ["en_XX"]}
+    (folder / "tokenizer.json").write_text(json.dumps(made))
+    for file in ("config.json", "generation_config.json"):
+        values = json.loads((folder / file).read_text())
+        for name, value in config.items():
+            values[name] = value
+            if value is None:
+                values.pop(name)
+        (folder / file).write_text(json.dumps(values))
+    return folder
+
+
+def test_languages_before_a_text(start, tmp_path):
+    """As NLLB and M2M100 have it: the decoder is made to begin with the language."""
+    server = start(languages(tmp_path / "model", "m2m100", False))
+    plain = post(server, "Ja.").json["choices"][0]
+    assert plain["prompt_token_ids"][0] == EN
+    ids = [DE, *plain["prompt_token_ids"][1:]]
+    answer = post(server, "Ja.", source_lang="de_DE").json["choices"][0]
+    assert answer["prompt_token_ids"] == ids and parts(answer) == ask(server, ids)
+    made = post(server, "Ja.", target_lang="de_DE")
+    assert made.json["usage"]["prompt_tokens"] == len(ids) + 2
+    assert parts(made.json["choices"][0]) == ask(server, "Ja.", decoder_prompt=[DE])
+    for field in ("source_lang", "target_lang"):
+        answer = post(server, "Ja.", **{field: "xx_YY"})
+        assert answer.status == 400 and answer.error["param"] == field, answer
+        assert "xx_YY" in answer.error["message"]
+
+
+def test_languages_behind_a_text(start, tmp_path):
+    """As mBART has it: the decoder starts with the language, which a request must name."""
+    server = start(languages(tmp_path / "model", "mbart", True, decoder_start_token_id=None))
+    answer = post(server, "Ja.")
+    assert answer.status == 400 and answer.error["param"] == "target_lang", answer
+    made = post(server, "Ja.", target_lang="de_DE")
+    assert made.status == 200, made
+    source = made.json["choices"][0]["prompt_token_ids"]
+    assert source[-1] == EN and made.json["usage"]["prompt_tokens"] == len(source) + 1
+    fixed = start(languages(tmp_path / "fixed", "mbart", True, decoder_start_token_id=DE))
+    assert parts(made.json["choices"][0]) == ask(fixed, "Ja.")
+
+
+def test_beams_of_the_files_are_the_default(start, tmp_path):
+    """Unless the request says how tokens are chosen."""
+    shutil.copytree(T5, tmp_path / "model")
+    path = tmp_path / "model/generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_beams": 4,
+                                "length_penalty": 2.0, "early_stopping": True}))
+    server = start(tmp_path / "model")
+    source, search = EXPECTED["t5"]["sources"][0], EXPECTED["t5"]["beams"][2]
+    answer = server.post("/v1/completions", {"prompt": source, "max_tokens": TOKENS,
+                                             "return_token_ids": True})
+    assert answer.json["choices"][0]["token_ids"] == search["found"][0]["ids"][1:]
+    assert ask(server, source) == ask(start(T5), source), "temperature 0 is greedy"
+    stream = Stream(server, {"prompt": source, "max_tokens": 4})
+    assert list(stream.chunks())
 
 
 @pytest.mark.parametrize("flags, says", [

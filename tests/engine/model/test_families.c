@@ -411,6 +411,52 @@ Test(families, recent_encoders) {
   blueprint_free(&blueprint);
 }
 
+/* A decoder behind an encoder: the keys of its own stack, and how its prompts begin. */
+Test(families, decoders_behind_encoders) {
+  good(ARCHITECTURE("T5ForConditionalGeneration") ",\"num_layers\":5,\"num_decoder_layers\":null,"
+                                                  "\"decoder_start_token_id\":0,"
+                                                  "\"is_encoder_decoder\":true,\"d_model\":64}");
+  cr_expect(blueprint.cross.crosses && !blueprint.encoder.bidirectional && blueprint.tied);
+  EXPECT_EQ(blueprint.num_layers, 5);
+  EXPECT_EQ(blueprint.head_scale, 0.125); /* of tied heads */
+  EXPECT_EQ(blueprint.cross.start_id, 0);
+  EXPECT_EQ(blueprint.cross.forced_bos_id, -1);
+  EXPECT_EQ(blueprint.default_model_len, 512);
+  EXPECT_GT(blueprint.max_model_len, 512);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE(
+      "T5ForConditionalGeneration") ",\"num_decoder_layers\":3,\"tie_word_embeddings\":false}");
+  EXPECT_EQ(blueprint.num_layers, 3);
+  EXPECT_EQ(blueprint.head_scale, 1);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("BartForConditionalGeneration") ",\"num_hidden_layers\":12,\"decoder_layers\":"
+                                                    "4,\"decoder_attention_heads\":8,"
+                                                    "\"decoder_ffn_dim\":96,\"encoder_ffn_dim\":72,"
+                                                    "\"d_model\":64,\"num_beams\":4,"
+                                                    "\"decoder_start_token_id\":2,\"forced_bos_"
+                                                    "token_id\":0,\"early_stopping\":true,"
+                                                    "\"length_penalty\":2.0,\"max_length\":142}");
+  EXPECT_EQ(blueprint.num_layers, 4);
+  EXPECT_EQ(blueprint.num_heads, 8);
+  EXPECT_EQ(blueprint.intermediate_size, 96);
+  EXPECT_EQ(blueprint.position_offset, 2);
+  EXPECT_EQ(blueprint.cross.num_beams, 4);
+  EXPECT_EQ(blueprint.cross.forced_bos_id, 0);
+  EXPECT_EQ(blueprint.cross.early_stopping, EARLY_STOPPING_ON);
+  EXPECT_EQ(blueprint.max_new_tokens, 141);
+  EXPECT_EQ(blueprint.block, BLOCK_POST_NORM);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("M2M100ForConditionalGeneration") ",\"d_model\":64,\"pad_token_id\":5}");
+  EXPECT_EQ(blueprint.position_offset, 6);
+  EXPECT_EQ(blueprint.sinusoid, SINUSOID_TO_END);
+  EXPECT_EQ(blueprint.embed_scale, 8);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("MarianMTModel") ",\"share_encoder_decoder_embeddings\":false}",
+      "\"share_encoder_decoder_embeddings\" is false");
+  bad(ARCHITECTURE("MarianMTModel") ",\"decoder_vocab_size\":7}", "\"decoder_vocab_size\" is 7");
+  bad(ARCHITECTURE("MarianMTModel") ",\"activation_function\":\"mish\"}", "silu, swish");
+}
+
 Test(families, variants_of_encoders_are_refused) {
   static const char *const cases[][2] = {
       {ARCHITECTURE("BertModel") ",\"position_embedding_type\":\"relative_key\"}",
