@@ -98,12 +98,14 @@ typedef enum sinusoid { SINUSOID_NONE, SINUSOID_BY_WIDTH, SINUSOID_TO_END } sinu
 
 /* Of a decoder whose layers see the rows of an encoder, which has a blueprint of its own
  * (blueprint_read_encoder). */
+enum { BANNED_IDS_MAX = 16 };
 typedef struct cross_config {
   bool crosses;
   bool logits_bias;      /* there is a ROLE_HEAD_BIAS */
   int32_t start_id;      /* the first id of its prompts; -1 = requests say it */
   int32_t forced_bos_id; /* always the id behind it; -1 = none */
-  int32_t num_beams;     /* default of generation_config.json; 1 = none */
+  int32_t num_banned, banned_ids[BANNED_IDS_MAX]; /* are never generated (bad_words_ids) */
+  int32_t num_beams;                              /* default of generation_config.json; 1 = none */
   early_stopping_t early_stopping;
   float length_penalty;
 } cross_config_t;

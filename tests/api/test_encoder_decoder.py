@@ -271,6 +271,20 @@ def test_beams_of_the_files_are_the_default(start, tmp_path):
     assert list(stream.chunks())
 
 
+def test_ids_that_files_ban(start, tmp_path):
+    """As Marian's files ban the padding; with a bias of the logits, and without one."""
+    for case in "marian", "m2m100":
+        first = EXPECTED[case]["greedy"][0]["ids"][0]
+        shutil.copytree(ROOT / "tests/vectors/crossed" / case, tmp_path / case)
+        path = tmp_path / case / "generation_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()),
+                                    "bad_words_ids": [[first], [3, 4]]}))
+        server = start(tmp_path / case)
+        ids, logprobs = ask(server, EXPECTED[case]["sources"][0])
+        assert first not in ids and all(-30 < value < 0 for value in logprobs)
+        assert "bad_words_ids" in server.log()
+
+
 @pytest.mark.parametrize("flags, says", [
     (("--data-parallel-size", 2), "data_parallel_size"),
     (("--enable-lora",), "enable_lora"),

@@ -49,6 +49,27 @@ static int32_t read_id(config_reader_t *reader, const char *key, int32_t absent,
   return (int32_t)config_int_or_null(reader, KEYS(key), absent, absent, 0, bp->vocab_size - 1);
 }
 
+/* Words of one id; longer ones are named, and not kept from being generated. */
+static void read_banned(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *words = json_get(reader->root, "bad_words_ids");
+  cross_config_t *cross = &bp->cross;
+  if (!json_is_given(words)) return;
+  cross->num_banned = 0;
+  JSON_EACH(word, words) {
+    const json_t *first = word->type == JSON_ARRAY ? json_first(word) : NULL;
+    int64_t id;
+    if (first == NULL || word->count != 1 || cross->num_banned == BANNED_IDS_MAX) {
+      blueprint_note(bp, "%s: bad_words_ids has more than single ids, which are not applied",
+                     reader->file);
+      continue;
+    }
+    if (!json_int64(first, &id) || id < 0 || id >= bp->vocab_size)
+      config_refuse(reader, "bad_words_ids", first, "ids of 0..%d", bp->vocab_size - 1);
+    else
+      cross->banned_ids[cross->num_banned++] = (int32_t)id;
+  }
+}
+
 void config_read_cross_defaults(config_reader_t *reader, blueprint_t *bp) {
   cross_config_t *cross = &bp->cross;
   if (!cross->crosses) return;
@@ -58,6 +79,7 @@ void config_read_cross_defaults(config_reader_t *reader, blueprint_t *bp) {
                                                  cross->num_beams, 1, BEAMS_MAX);
   cross->length_penalty =
       (float)config_double(reader, KEYS("length_penalty"), cross->length_penalty, -1e3, 1e3, false);
+  read_banned(reader, bp);
   const json_t *early = json_get(reader->root, "early_stopping");
   if (json_is_given(early))
     cross->early_stopping = early->type == JSON_TRUE      ? EARLY_STOPPING_ON

@@ -743,6 +743,28 @@ static void load_distance_rows(model_load_t *load, model_t *model) {
   free(bias);
 }
 
+/* Added to a logit, so that its token is never generated, and all sums stay finite. */
+static const float NEVER = -1e30f;
+
+/* What is added to the logits in a tensor of its own, and to those of banned ids. */
+static void load_logits_bias(model_load_t *load, model_t *model) {
+  const blueprint_t *bp = &model->blueprint;
+  const bool plans = load->loader.planned != NULL;
+  float *values = NULL;
+  if ((!bp->cross.logits_bias && bp->cross.num_banned == 0) || load->code != 0) return;
+  if (bp->cross.logits_bias && !plans)
+    load->code =
+        weight_loader_values(&load->loader, ROLE_HEAD_BIAS, -1, false, &values, load->error);
+  else
+    values = calloc((size_t)bp->vocab_size, sizeof *values);
+  if (values == NULL && load->code == 0)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for a bias of logits");
+  for (int32_t i = 0; values != NULL && i < bp->cross.num_banned; i++)
+    values[bp->cross.banned_ids[i]] = NEVER;
+  model->head_bias = numbers(load, values, bp->vocab_size);
+  free(values);
+}
+
 /* A row of a table of positions that no file has; `context` is the blueprint. */
 static const void *sinusoid_row(void *context, int64_t row, void *scratch) {
   const blueprint_t *bp = context;
@@ -778,7 +800,6 @@ static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   static const tensor_role_t types = ROLE_TYPES, project = ROLE_EMBED_PROJECT;
-  static const tensor_role_t logits_bias = ROLE_HEAD_BIAS;
   const blueprint_t *bp = &model->blueprint;
   const bool first = stage_is_first(bp), last = stage_is_last(bp);
   const model_options_t *options = load->loader.options;
@@ -814,7 +835,7 @@ static void load_all(model_load_t *load, model_t *model) {
   if (last) model->final_norm = norm(load, bp, -1, ROLE_FINAL_NORM);
   if (last) model->project_out = matrix(load, -1, 1, &project_out);
   if (last && !bp->headless) model->head_bias = vector(load, -1, true, 1, &head);
-  if (last && bp->cross.logits_bias) model->head_bias = vector(load, -1, false, 1, &logits_bias);
+  load_logits_bias(load, model);
   if (last && !bp->headless) model->head = bp->tied ? model->embed : matrix(load, -1, 1, &head);
   free(load->distance_rows);
   load->distance_rows = NULL;
