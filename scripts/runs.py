@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT, TABLE = ROOT / "tests/runs.jsonl", ROOT / "tests/RUNS.md"
-COUNTS = (("steps", r"([\d,]+) steps,"), ("kills", r"([\d,]+) kills"))
+COUNTS = (("steps", r"([\d,]+) steps(?:,| in)"), ("kills", r"([\d,]+) kills"))
 HEAD = """# What last ran when
 
 Written by [scripts/runs.py](../scripts/runs.py) from [runs.jsonl](runs.jsonl), where whoever has
@@ -108,7 +108,8 @@ def run_and_keep(check, command):
     for unit, pattern in COUNTS:
         if found := re.search(pattern, said):
             what = {"count": int(found[1].replace(",", "")), "unit": unit}
-    last = next((line for line in lines if line.startswith(f"{check}:")), [*lines, ""][-1])
+    name = check.split(maxsplit=1)[0]
+    last = next((line for line in lines if line.startswith(f"{name}:")), (lines or [""])[-1])
     keep(check, cpu_s=round(cpu_s), failed=int(process.returncode != 0), said=last, **what)
     return process.returncode
 
