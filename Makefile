@@ -98,7 +98,7 @@ PICTURE_LIBS := $(if $(filter 1,$(LIBPNG)),-lpng) $(if $(filter 1,$(LIBJPEG)),-l
 # Sound, likewise.
 LIBSNDFILE ?= $(call has_header,sndfile.h)
 FILE_LIBS := $(PICTURE_LIBS) $(if $(filter 1,$(LIBSNDFILE)),-lsndfile)
-LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8) \
+LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lz -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8) \
            $(if $(strip $(FILE_LIBS)),-Wl$(comma)--push-state$(comma)--as-needed $(FILE_LIBS) -Wl$(comma)--pop-state)
 
 # A room is a folder with its own folders below; its sources make one archive.
@@ -124,7 +124,7 @@ cpu_SRC    := $(call sources_in,engine/cpu engine/cpu/*)
 engine_SRC := $(call sources_in,engine engine/device engine/journal engine/kv_events engine/ranks engine/replicas engine/schedule engine/schedule/draft engine/schedule/floor engine/schedule/state engine/schedule/window engine/sample) engine/ranks/mpi/mpi_open.c
 cuda_SRC   := cuda/none.c
 config_SRC := $(call sources_in,config)
-server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,curl http http/sockets keys kv_events lanes ledger media store tally fields completion dialect batches embeddings messages models llama ollama responses api observe replay tls trace top)))
+server_SRC := $(filter-out server/main.c,$(call sources_in,server $(addprefix server/,curl http http/sockets keys kv_events lanes ledger media store tally fields completion dialect audio batches embeddings messages models llama ollama responses api observe replay tls trace top)))
 parser_SRC := $(call sources_in,server/parser)
 pull_SRC   := $(filter-out server/pull/main.c,$(call sources_in,server/pull))
 ROOMS := base file quant vision helper picture audio text template grammar model cpu engine cuda config server parser pull
@@ -309,7 +309,7 @@ $(BUILD)/%.o: %.c
 # Without a library the build ends in one line, before a compiler lists every file that misses it.
 PRODUCT_OBJECTS := $(call objects,$(foreach r,$(ROOMS),$($(r)_SRC)) server/main.c server/pull/main.c) $(BENCH_OBJECTS)
 $(PRODUCT_OBJECTS): | $(BUILD)/libraries
-HEADERS := microhttpd.h gnutls/gnutls.h uv.h cjson/cJSON.h sqlite3.h curl/curl.h openssl/evp.h
+HEADERS := microhttpd.h gnutls/gnutls.h uv.h cjson/cJSON.h sqlite3.h zlib.h curl/curl.h openssl/evp.h
 missing  = $(strip $(foreach h,$(HEADERS),$(shell $(CC) -E -include $h -x c /dev/null >/dev/null 2>&1 || echo '$h')))
 $(BUILD)/libraries:
 	$(if $(missing),$(error $(missing) not found: run `scripts/bootstrap build`))

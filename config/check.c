@@ -221,6 +221,12 @@ int config_check(const config_t *config, inferd_error_t *error) {
     return error_set(error, ERR_CONFIGURATION, "device",
                      "device is '%.60s'; it must be auto, cpu or cuda[:N]", config->device);
   }
+  if (config_given(config, OPTION_max_audio_bytes) &&
+      config->max_audio_bytes > config->max_request_memory) {
+    return error_set(error, ERR_CONFIGURATION, "max_audio_bytes",
+                     "max_audio_bytes is %lld; it must be at most max_request_memory, %lld",
+                     (long long)config->max_audio_bytes, (long long)config->max_request_memory);
+  }
   if (config->max_body_bytes > config->max_request_memory) {
     return error_set(error, ERR_CONFIGURATION, "max_body_bytes",
                      "max_body_bytes is %lld; it must be at most max_request_memory, %lld",

@@ -17,16 +17,20 @@ typedef struct source_key {
   uint8_t bytes[32];
 } source_key_t;
 
+/* Rows of a source that convolutions make a position of. */
+enum { SOURCE_ROWS = 2 };
+
 typedef struct encoder_source {
   source_key_t key;
   const int32_t *ids; /* [length], each 0 <= id < vocab_size; NULL = rows */
-  const float *rows;  /* [length, source_info_t.columns], finite; NULL = ids */
-  int32_t length;     /* 1..source_info_t.longest */
+  /* [SOURCE_ROWS length, source_info_t.columns], finite; NULL = ids */
+  const float *rows;
+  int32_t length; /* positions: 1..source_info_t.longest; of rows that many exactly */
 } encoder_source_t;
 
 /* Of a model with an encoder before its decoder; constant from READY on. */
 typedef struct source_info {
-  int32_t longest; /* ids; or rows, which are all there */
+  int32_t longest; /* positions */
   int32_t columns; /* of rows; 0 = a source is ids */
   /* The decoder's prompt: an id, and, if it is not -1, one behind it that the model always writes
    * first. -1 = a request says it (the id of a language). */

@@ -113,14 +113,16 @@ int encoding_read(engine_t *engine, int32_t dtype, inferd_error_t *error) {
   if (code != 0) return code;
   encoding->blueprint.dtype = bp->dtype;
   const int32_t most = encoding->blueprint.max_model_len;
-  encoding->info = (source_info_t){.longest = options->max_model_len > 0
-                                                  ? (int32_t)MIN(options->max_model_len, most)
-                                                  : encoding->blueprint.default_model_len,
-                                   .start_id = bp->cross.start_id,
-                                   .forced_bos_id = bp->cross.forced_bos_id,
-                                   .num_beams = bp->cross.num_beams,
-                                   .length_penalty = bp->cross.length_penalty,
-                                   .early_stopping = bp->cross.early_stopping};
+  encoding->info =
+      (source_info_t){.columns = encoding->blueprint.num_bands,
+                      .longest = options->max_model_len > 0 && encoding->blueprint.num_bands == 0
+                                     ? (int32_t)MIN(options->max_model_len, most)
+                                     : encoding->blueprint.default_model_len,
+                      .start_id = bp->cross.start_id,
+                      .forced_bos_id = bp->cross.forced_bos_id,
+                      .num_beams = bp->cross.num_beams,
+                      .length_penalty = bp->cross.length_penalty,
+                      .early_stopping = bp->cross.early_stopping};
   encoding->token_work = (double)count_work(bp);
   encoding->work_per_ns = WORK_PER_NS;
   const model_options_t model = model_options(engine, dtype);
@@ -269,7 +271,7 @@ static bool begin(engine_t *engine) {
   const encoder_source_t *source = group->request->source;
   const int32_t run = find_run(encoding, source->length);
   encoding_run_t *reading = &encoding->readings[run];
-  encode_input_t input = {.ids = source->ids, .length = source->length};
+  encode_input_t input = {.ids = source->ids, .rows = source->rows, .length = source->length};
   sources_mark(scheduler);
   reading->entry =
       cross_blocks_take(encoding->blocks, group->request, source->length, &input.blocks);
@@ -336,6 +338,10 @@ int encoding_check(const engine_t *engine, const request_t *request, inferd_erro
   if (source == NULL || (info->columns > 0 ? source->rows == NULL : source->ids == NULL))
     return error_set(error, ERR_BAD_REQUEST, "prompt",
                      "An encoder stands before the model; the request brings nothing for it.");
+  if (info->columns > 0 && source->length != info->longest)
+    return error_set(error, ERR_BAD_REQUEST, "prompt",
+                     "This model's encoder reads %d positions. However, the request has %d.",
+                     info->longest, source->length);
   if (source->length >= 1 && source->length <= info->longest) return 0;
   return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
                    "This model's encoder reads at most %d tokens. However, the prompt has %d.",

@@ -143,6 +143,12 @@ static const struct body {
      {COUNT(conversation)}},
     {"/v1/batches", "Batch", "/v1/batches", {ROWS(batch)}, {COUNT(batch)}},
     {"/v1/embeddings", "Embedding", "", {ROWS(embedding)}, {COUNT(embedding)}},
+    {"/v1/audio/transcriptions",
+     "Transcription",
+     "",
+     {ROWS(transcription)},
+     {COUNT(transcription)}},
+    {"/v1/audio/translations", "Translation", "", {ROWS(translation)}, {COUNT(translation)}},
     {"/rerank", "Rerank", "", {ROWS(rerank)}, {COUNT(rerank)}},
     {"/v2/rerank", "RerankV2", "", {ROWS(rerank)}, {COUNT(rerank)}},
     {"/score", "Score", "", {ROWS(score)}, {COUNT(score)}},
@@ -403,7 +409,8 @@ enum {
   METRICS = 16,
   ADMIN = 32,
   MESSAGES = 64,
-  PAGE = 128
+  PAGE = 128,
+  AUDIO = 256
 };
 static const struct route_row {
   const char *method, *path;
@@ -423,6 +430,7 @@ static const struct route_row {
 #define ROUTE_STORE 0
 #define ROUTE_PARENT 0
 #define ROUTE_QUERY 0
+#define ROUTE_AUDIO AUDIO
 #define ROUTE(method, path, flags, label, handle, help) {method, path, flags, label, help},
 #include "server/http/routes.def"
 #undef ROUTE
@@ -460,6 +468,7 @@ static void put_answer(const struct route_row *route) {
     fprintf(out, "\"application/json\":{\"schema\":");
     put_schema(answers[i].schema);
     fputc('}', out);
+    if ((route->flags & AUDIO) != 0) fprintf(out, ",\"text/plain\":{},\"text/vtt\":{}");
     if (answers[i].streamed)
       fprintf(out, ",\"%s\":{\"schema\":{\"type\":\"string\"}}",
               is_ollama(label) ? "application/x-ndjson" : "text/event-stream");
@@ -494,10 +503,11 @@ static void put_operation(const struct route_row *route) {
   fprintf(out, "\"%s\":{\"description\":", methods[i][1]);
   put_string(route->help);
   put_parameters(route->label);
-  if ((route->flags & JSON) != 0) {
+  if ((route->flags & (JSON | AUDIO)) != 0) {
     fprintf(out,
-            ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":"
+            ",\"requestBody\":{\"required\":true,\"content\":{\"%s\":{\"schema\":"
             "{\"$ref\":\"#/components/schemas/%sRequest\"}}}}",
+            (route->flags & AUDIO) != 0 ? "multipart/form-data" : "application/json",
             body_of(route->label)->component);
   }
   if ((route->flags & (OPEN | PAGE)) != 0) fprintf(out, ",\"security\":[]");

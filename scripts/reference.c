@@ -538,6 +538,7 @@ static const route_row_t route_rows[] = {
 #define ROUTE_STORE 0
 #define ROUTE_PARENT 0
 #define ROUTE_QUERY 0
+#define ROUTE_AUDIO 0
 #define ROUTE(method, path, flags, label, handle, help) {method, path, label, help, (flags) != 0},
 #include "server/http/routes.def"
 #undef ROUTE
@@ -615,6 +616,14 @@ static void print_ollama(void) {
   print_rows("POST /api/pull", "", ollama_pull_rows, LENGTH(ollama_pull_rows));
 }
 
+static void print_audio(void) {
+  print_rows("POST /v1/audio/transcriptions",
+             "Parts of a form. The text of a part is read as the type of its row.",
+             transcription_rows, LENGTH(transcription_rows));
+  print_rows("POST /v1/audio/translations", "Parts of a form.", translation_rows,
+             LENGTH(translation_rows));
+}
+
 static void print_fields(void) {
   print_head("server/http/routes.def and server/fields/*.def");
   printf(
@@ -664,6 +673,7 @@ static void print_fields(void) {
              messages_rows, LENGTH(messages_rows));
   print_llama();
   print_ollama();
+  print_audio();
   print_rows("POST /tokenize", "Text or a conversation becomes token ids.", tokenize_rows,
              LENGTH(tokenize_rows));
   print_rows("POST /detokenize", "Token ids become text.", detokenize_rows,

@@ -60,6 +60,12 @@ static const row_t batch_rows[] = {
 static const row_t embedding_rows[] = {
 #include "server/fields/embedding_fields.def"
 };
+static const row_t transcription_rows[] = {
+#include "server/fields/transcription_fields.def"
+};
+static const row_t translation_rows[] = {
+#include "server/fields/translation_fields.def"
+};
 static const row_t rerank_rows[] = {
 #include "server/fields/pooled/rerank_fields.def"
 };

@@ -69,7 +69,8 @@ typedef enum route_flag {
   ROUTE_PAGE = 512,      /* the web page: no key; absent with --web-page off */
   ROUTE_STORE = 1024,    /* absent without --store */
   ROUTE_PARENT = 2048,   /* with several models: their parent answers, and passes nothing on */
-  ROUTE_QUERY = 4096     /* but it does if the query has a `model` */
+  ROUTE_QUERY = 4096,    /* but it does if the query has a `model` */
+  ROUTE_AUDIO = 8192     /* a form with a file of --max-audio-bytes */
 } route_flag_t;
 
 typedef struct route {
@@ -117,6 +118,8 @@ void api_batches(exchange_t *exchange);
 void api_batch(exchange_t *exchange);
 void api_cancel_batch(exchange_t *exchange);
 void api_usage(exchange_t *exchange);
+void api_transcriptions(exchange_t *exchange); /* server/audio, and that below */
+void api_translations(exchange_t *exchange);
 void api_models(exchange_t *exchange);
 void api_load_model(exchange_t *exchange); /* server/models, and that below */
 void api_unload_model(exchange_t *exchange);

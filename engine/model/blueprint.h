@@ -174,6 +174,7 @@ typedef struct blueprint {
   bool layer_scalars;        /* each layer multiplies the stream */
   bool experts_beside;       /* experts stand beside a dense MLP, with norms of their own */
   sinusoid_t sinusoid;       /* of its table of positions */
+  int32_t num_bands;         /* of the spectrograms that an encoder reads; 0 = it reads ids */
   cross_config_t cross;      /* all 0 = no encoder stands before it */
   encoder_t encoder;         /* all 0 = a decoder that generates, or embeds, in one direction */
   bool conv1d, gguf;         /* GPT-2: weights stored [in, out]; tensors stored as in GGUF files */

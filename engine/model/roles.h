@@ -24,6 +24,8 @@ typedef enum tensor_role {
   ROLE_POOLER_NORM,   /* [h] */
   ROLE_CLASSIFIER,    /* [labels, h] */
   ROLE_HEAD_BIAS,     /* [V] of logits, in a tensor of its own */
+  ROLE_CONV_1,        /* [h, 3 bands], before an encoder that reads spectrograms */
+  ROLE_CONV_2,        /* [h, 3 h], of every second row */
   ROLE_ATTN_NORM,     /* [h]; the first of a layer */
   ROLE_FIRST_OF_LAYER = ROLE_ATTN_NORM,
   ROLE_MLP_NORM,              /* [h] */
@@ -111,6 +113,7 @@ typedef enum form {
   FORM_TRANSPOSED,       /* [cols, rows] */
   FORM_ROW,              /* [1, rows] of a vector */
   FORM_SCALAR,           /* [], used as a vector of one */
+  FORM_TAPS,             /* [rows, cols / 3, 3]: three taps of each channel */
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
   FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head, or group */
   FORM_BY_HEAD,          /* [Hq, rows / Hq, cols] */

@@ -5,7 +5,6 @@ import re
 from .names import HEAD, PRODUCT, blank_comments
 
 PICTURES = "parts of the reading of pictures that tests look at alone"
-SOUNDS = "no request has a sound yet; tests read files and make spectrograms"
 TOWERS = "no request has an image yet; tests run towers beside the reference"
 # Declared for a reader outside the product. A name goes away with its reason: one that the product
 # uses is a complaint too.
@@ -32,13 +31,6 @@ FOR_OTHERS = {
     "vision_processor_check": PICTURES,
     "tower_num_rows": TOWERS,
     "picture_work": PICTURES,
-    "audio_read": SOUNDS,
-    "audio_sound_free": SOUNDS,
-    "mel_free": SOUNDS,
-    "mel_new": SOUNDS,
-    "mel_window": SOUNDS,
-    "window_length": SOUNDS,
-    "windows_most": SOUNDS,
     "audio_samples": "tests and the fuzzer count what a resampler makes",
     "encode_read": "tests compare the rows of encoders with the reference",
     "cross_blocks_num_entries": "tests count what is kept",

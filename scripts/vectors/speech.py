@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes what transformers says of speech, and files of sound, to tests/vectors:
 
-    scripts/vectors/speech.py [mel | rules | files]...   needs transformers, numpy; files: soundfile
+    scripts/vectors/speech.py [mel | rules | files | model]...  needs transformers and soundfile
 
 mel.jsonl           a signal (tests/engine/audio/signals.h draws the same), and some values of the
                     spectrogram that WhisperFeatureExtractor makes of it, computed in double
 speech_rules.jsonl  logits, the output so far, and which ids WhisperTimeStampLogitsProcessor and
                     SuppressTokensAtBeginLogitsProcessor leave
+speech/whisper      a tiny model, and the segments that transformers makes of a drawn sound
 sound_files.jsonl   a file in base64 with a tone of 0.25 s, its rate and channels, and the level of
                     the tone; or that it is `refused`, and by which words
 """
@@ -118,6 +119,26 @@ def rules():
     write("speech_rules.jsonl", rows)
 
 
+# ---- model ----
+
+def model():
+    """speech/whisper: a tiny model, and what transformers writes down of a drawn sound."""
+    root = OUT.parents[1]
+    sys.path[:0] = [str(root / "tests"), str(root / "tests/parity")]
+    import hearing
+    import parity_speech
+    import torch
+    folder = hearing.make(OUT / "speech/whisper", 4, d_model=16, encoder_attention_heads=1,
+                          decoder_attention_heads=1, encoder_layers=1, decoder_layers=1,
+                          encoder_ffn_dim=32, decoder_ffn_dim=32)
+    reference, samples = parity_speech.Reference(folder), hearing.samples(2, 5)
+    with torch.no_grad():
+        ids, _ = reference.generate(samples, True, "de", "transcribe", "")
+    segments = parity_speech.rounded(parity_speech.segments_of(ids, 2))
+    (folder / "expected.json").write_text(json.dumps(
+        {"seconds": 2, "seed": 5, "language": "de", "segments": segments}))
+
+
 # ---- files ----
 
 def encode(samples, rate, kind, subtype):
@@ -177,8 +198,8 @@ def files():
 
 
 def main():
-    for name in sys.argv[1:] or ["mel", "rules", "files"]:
-        {"mel": mel, "rules": rules, "files": files}[name]()
+    for name in sys.argv[1:] or ["mel", "rules", "files", "model"]:
+        {"mel": mel, "rules": rules, "files": files, "model": model}[name]()
 
 
 if __name__ == "__main__":

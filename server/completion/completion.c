@@ -365,16 +365,21 @@ static bool refuse_task(exchange_t *exchange, const dialect_t *dialect, const en
   inferd_error_t error;
   engine_task_t task = info->embedding != NULL ? info->embedding->task : TASK_GENERATE;
   unsigned tasks = dialect->table != NULL ? dialect->tasks : 1U << TASK_GENERATE;
-  if (info->source != NULL && (dialect->is_chat || dialect->table != NULL)) {
-    error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL,
-              "The served model has an encoder and a decoder: it makes one text of another and "
-              "holds no conversation. Use /v1/completions.");
-    metrics_rejected(exchange->server->metrics, error.code);
-    exchange_error(exchange, &error);
-    return true;
-  }
-  if (dialect->describe != NULL || (tasks & 1U << task) != 0) return false;
-  error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "The served model %s", served[task]);
+  const bool hears = info->speech != NULL;
+  const char *what = served[task];
+  if (info->source != NULL)
+    what = "has an encoder and a decoder: it makes one text of another and holds no conversation. "
+           "Use /v1/completions.";
+  if (hears) what = "writes down speech. Use /v1/audio/transcriptions or /v1/audio/translations.";
+  const bool other = info->source != NULL && (dialect->is_chat || dialect->table != NULL);
+  if (dialect->hears && !hears)
+    error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "The served model does not hear: it %s",
+              what);
+  else if (!other &&
+           (dialect->describe != NULL || ((tasks & 1U << task) != 0 && dialect->hears == hears)))
+    return false;
+  else
+    error_set(&error, ERR_UNSUPPORTED_ENDPOINT, NULL, "The served model %s", what);
   metrics_rejected(exchange->server->metrics, error.code);
   exchange_error(exchange, &error);
   return true;
@@ -410,7 +415,13 @@ void completion_start(exchange_t *exchange, const dialect_t *dialect) {
   exchange->on_gone = completion_gone;
   exchange->on_abort = completion_aborted;
   intake_t *intake = completion->intake;
-  bool is_small = intake->body.length <= POOL_BODY_BYTES;
+  bool is_small = intake->body.length <= POOL_BODY_BYTES && dialect->unpack == NULL;
+  if (dialect->open != NULL && !dialect->open(completion)) {
+    error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
+    completion_fail(completion, &error);
+    completions_leave(live);
+    return;
+  }
   if (is_small && (dialect->waits == NULL || !dialect->waits(completion))) {
     intake->code = completion_read(completion);
     intake->was_read = true;

@@ -77,6 +77,7 @@ struct input {
   int32_t num_choices;
   int32_t num_cached_tokens, num_floor_tokens;
   bool prompt_counted, done; /* counted: in the use of the key */
+  bool waits;                /* a further request of it is submitted at the end of the turn */
   uint64_t scheduled_ns;     /* by the engine's stamp, once DONE; 0 = never */
 };
 
@@ -105,6 +106,7 @@ struct completion {
   api_key_t *key;          /* of the API key; this completion is a user; or NULL */
   tally_row_t *tally;      /* where its tokens are counted; NULL = nowhere, or not yet */
   pictures_t pictures;     /* of the one prompt of a chat */
+  held_t lent;             /* what the engine reads of the dialect until it has done all inputs */
   charge_t ids;            /* of the arena and of what the inputs hold */
   charge_t output;         /* of the buffers of inputs and choices */
   bool working, replying;  /* its job waits or runs; the transport prints `reply` */
@@ -128,6 +130,9 @@ struct completion {
   cord_t reply; /* of a request that does not stream; with in_pieces the frames of a stream, which
                  * are printed when the transport takes them */
   size_t held_frames;        /* bytes of `reply` then, as the ledger was told */
+  const char *reply_type;    /* Content-Type of `reply`; NULL = JSON */
+  completion_t *next_again;  /* in the list of those with inputs that wait */
+  bool goes_again;           /* it is in that list */
   bool in_pieces, streaming; /* streaming: the status line was sent */
   uint64_t last_write_ns;
   span_t call_id;       /* chat: that the model gave the call that begins now; NULL = none */

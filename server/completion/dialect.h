@@ -20,6 +20,7 @@ struct dialect {
    * no parts of output. `tasks`: 1 << engine_task_t of the models that serve it. */
   const field_table_t *table;
   unsigned tasks;
+  bool hears; /* for models that write down speech, and only these */
   /* max_tokens is an upper bound: it is clipped to what is left of the context, and a prompt that
    * leaves nothing is refused in Anthropic's words, from which clients read both numbers. */
   bool clips_max_tokens;
@@ -34,6 +35,15 @@ struct dialect {
    * completion->dialect_state. Unknown names go to field_unknown(reader, ...). Returns 0, or an
    * error with the place in the words of this dialect in reader->error. */
   int (*translate)(completion_t *completion, reader_t *reader, const json_t *root, buffer_t *chat);
+  /* Not NULL: the body is no JSON, and a job of the lanes reads it. `open` runs before, on the loop
+   * thread, while there is an exchange; returns false if memory is short. `unpack` appends a body
+   * of completions to `body`, and what it keeps goes to completion->dialect_state; `spread`
+   * replaces the prompts that were read of it; `equip` adds to the requests that were made of
+   * these. Each returns 0 or an error in the intake. */
+  bool (*open)(completion_t *completion);
+  int (*unpack)(completion_t *completion, reader_t *reader, buffer_t *body);
+  int (*spread)(completion_t *completion);
+  int (*equip)(completion_t *completion);
   /* NULL, or whether `translate` waits for a disk, so that it must not run on the loop thread.
    * Looks at the bytes of the body alone; a true too much costs a job. */
   bool (*waits)(const completion_t *completion);
@@ -67,6 +77,10 @@ struct dialect {
   void (*take)(choice_t *choice, output_kind_t kind, const char *text, size_t length);
   /* NULL, or hears of each token before its text is taken. */
   void (*drawn)(choice_t *choice, const event_t *event);
+  /* NULL, or: the request of an input has ended well. Returns true if the input goes on: with
+   * another request, that of this input or of others, for which it has set `waits`; or when another
+   * input has ended. What the choice has taken is dropped then. */
+  bool (*again)(input_t *input);
   /* Stream: sends what was taken since the last call, if anything. `last`: the choice has ended;
    * choice->finish, stop_token_id and stop_string say why. May be called without new text. */
   void (*chunk)(choice_t *choice, bool last);

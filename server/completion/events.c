@@ -302,6 +302,48 @@ static void count_usage(input_t *input, const event_t *event) {
   }
 }
 
+/* Whether the input goes on by its dialect: see `again`. */
+static bool goes_on(completions_t *live, input_t *input) {
+  completion_t *completion = input->completion;
+  if (completion->exchange == NULL || completion->dialect->again == NULL) return false;
+  if (!completion->dialect->again(input)) return false;
+  for (int32_t i = 0; i < input->num_choices; i++) {
+    choice_t *choice = &input->choices[i];
+    buffer_clear(&choice->text);
+    choice->num_tokens = choice->unsent_tokens = 0;
+  }
+  if (completion->goes_again) return true;
+  completion->goes_again = true;
+  completion->next_again = live->again;
+  live->again = completion;
+  return true;
+}
+
+/* Submits the further requests of a completion. */
+static void go_again(completions_t *live, completion_t *completion) {
+  request_t *requests[EMBEDDING_INPUTS_MAX];
+  int count = 0;
+  inferd_error_t error;
+  completion->goes_again = false;
+  for (int32_t i = 0; i < completion->num_inputs; i++) {
+    input_t *input = &completion->inputs[i];
+    if (!input->waits) continue;
+    input->waits = false;
+    if (completion->exchange == NULL) continue;
+    input->done = false;
+    input->request.id = ++live->next_request_id;
+    requests[count++] = &input->request;
+  }
+  if (count > 0 && engine_submit(live->server->engine, requests, count, &error) != 0) {
+    for (int i = 0; i < count; i++) ((input_t *)requests[i]->owner)->done = true;
+    completion_fail(completion, &error);
+    return;
+  }
+  completion->outstanding += count;
+  live->engine_requests += count;
+  completion_release(completion);
+}
+
 static void on_done(completions_t *live, input_t *input, const event_t *event) {
   completion_t *completion = input->completion;
   bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
@@ -309,6 +351,10 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
   input->scheduled_ns = event->first_scheduled_ns;
   completion->outstanding--;
   live->engine_requests--;
+  if (!failed && goes_on(live, input)) {
+    count_usage(input, event);
+    return;
+  }
   for (int32_t i = 0; i < input->num_choices; i++) {
     if (!input->choices[i].done) on_choice_done(&input->choices[i], event);
   }
@@ -316,7 +362,8 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
   if (!failed && completion->exchange != NULL && completion->dialect->pooled != NULL)
     completion->dialect->pooled(input);
   if (failed && completion->exchange != NULL) fail_done(completion, event);
-  if (completion->outstanding == 0 && completion->exchange != NULL) complete(completion);
+  const bool ends = completion->outstanding == 0 && !completion->goes_again;
+  if (ends && completion->exchange != NULL) complete(completion);
   completion_release(completion);
 }
 
@@ -341,6 +388,11 @@ void completions_drain_events(server_t *server) {
   live->now_ns = clock_now_ns();
   engine_drain(server->engine, on_event, live);
   stage_log_engine(server);
+  while (live->again != NULL) {
+    completion_t *completion = live->again;
+    live->again = completion->next_again;
+    go_again(live, completion);
+  }
   while (live->dirty != NULL) {
     choice_t *choice = live->dirty;
     live->dirty = choice->next_dirty;

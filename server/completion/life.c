@@ -137,6 +137,7 @@ static void destroy(completion_t *completion) {
   }
   completion_forget_input(completion);
   pictures_free(&completion->pictures);
+  held_free(&completion->lent);
   grammar_unref(completion->grammar);
   stop_set_free(completion->stops);
   arena_free(&completion->arena);
@@ -163,6 +164,7 @@ void completions_leave(completions_t *live) {
 void completion_release(completion_t *completion) {
   completions_t *live = completion->server->live;
   if (completion->exchange != NULL || completion->working || completion->outstanding > 0) return;
+  if (completion->goes_again) return;
   if (completion->released || completion->replying || completion->settling) return;
   completion->released = true;
   if (completion->previous != NULL) completion->previous->next = completion->next;
@@ -183,7 +185,7 @@ static void completion_cancel(completion_t *completion) {
   if (completion->outstanding == 0) return;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
-    if (!input->done) engine_cancel(completion->server->engine, &input->request);
+    if (!input->done && !input->waits) engine_cancel(completion->server->engine, &input->request);
   }
 }
 
@@ -264,7 +266,8 @@ static void end_reply(void *owner) {
 
 void completion_reply(completion_t *completion) {
   completion->replying = true;
-  exchange_reply_pieces(completion_take_exchange(completion), "application/json",
+  const char *type = completion->reply_type != NULL ? completion->reply_type : "application/json";
+  exchange_reply_pieces(completion_take_exchange(completion), type,
                         (pieces_t){print_reply, end_reply, completion});
 }
 

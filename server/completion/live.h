@@ -34,9 +34,10 @@ typedef struct completions {
   int count;
   int jobs;  /* jobs of /tokenize, /detokenize and /v1/schema/check in the pool */
   int depth; /* > 0: a walk over the list is in progress, so finished completions wait on `dead` */
-  completion_t *dead; /* linked by next */
-  choice_t *dirty;    /* choices with tokens that have no chunk yet */
-  cord_t frame;       /* flat: one frame of a stream; reused */
+  completion_t *dead;  /* linked by next */
+  completion_t *again; /* linked by next_again: they have further requests */
+  choice_t *dirty;     /* choices with tokens that have no chunk yet */
+  cord_t frame;        /* flat: one frame of a stream; reused */
   _Atomic(model_names_t *) names;
   uv_mutex_t scratch_lock;
   tokenizer_scratch_t *scratches[16]; /* free list, for the threads of the pool */

@@ -106,13 +106,23 @@ static int mend(completion_t *completion, reader_t *reader) {
   return code;
 }
 
+/* The body of completions that the dialect makes of one that is no JSON. */
+static int unpack(completion_t *completion, reader_t *reader) {
+  buffer_t body = {0};
+  const int code = completion->dialect->unpack(completion, reader, &body);
+  if (code == 0) return replace_body(completion, reader, &body);
+  buffer_free(&body);
+  return code;
+}
+
 int completion_read(completion_t *completion) {
   intake_t *intake = completion->intake;
   params_t *params = &completion->params;
   inferd_error_t *error = &intake->error;
   reader_t reader = {.limits = &intake->limits, .arena = &completion->arena, .error = error};
   const dialect_t *dialect = completion->dialect;
-  int code = parse_body(completion, &reader);
+  int code = completion->dialect->unpack != NULL ? unpack(completion, &reader)
+                                                 : parse_body(completion, &reader);
   if (code == 0 && dialect->translate != NULL) code = translate(completion, &reader);
   dialect = completion->dialect; /* `translate` may have chosen another */
   if (code == 0 && dialect->is_chat) code = mend(completion, &reader);
@@ -130,7 +140,8 @@ int completion_read(completion_t *completion) {
   bool any = completion->server->config->any_model;
   code = model_check(completion->server->live, any, params->model, error);
   if (code != 0) return code;
-  return params_check(params, &intake->limits, error);
+  code = params_check(params, &intake->limits, error);
+  return code == 0 && dialect->spread != NULL ? dialect->spread(completion) : code;
 }
 
 bool completion_has_text(const completion_t *completion) {
@@ -475,10 +486,12 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
   if (code == 0 && keep_texts != NULL && !keep_texts(completion))
     code = error_set(&completion->intake->error, ERR_INTERNAL, NULL, "Out of memory.");
   if (code == 0 && !counts) code = completion_build_requests(completion, scratch);
+  if (code == 0 && completion->dialect->equip != NULL)
+    code = completion->dialect->equip(completion);
   if (code == 0 && completion->dialect->describe == NULL) {
     code = pictures_decode(&completion->pictures, completion->server->pictures,
                            &completion->cancelled, &completion->intake->error);
-    completion->intake->job.aside_ns = completion->pictures.decoder_ns;
+    completion->intake->job.aside_ns += completion->pictures.decoder_ns;
   }
   return code != 0 ? code : completion_charge_ids(completion, 0);
 }

@@ -6,7 +6,7 @@
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
-#include "server/completion/completion.h"
+#include "server/completion/dialect.h"
 #include "server/completion/memory.h"
 #include "server/keys/sha256.h"
 
@@ -192,6 +192,7 @@ int completion_take_sources(completion_t *completion, tokenizer_scratch_t *scrat
   const int32_t *decoder = NULL;
   int32_t *owned = NULL;
   size_t num_decoder = 0;
+  if (completion->dialect->hears) return 0; /* its windows are the sources */
   if (completion->info->source == NULL) {
     if (params->source_lang != NULL) return refuse_elsewhere(completion, "source_lang");
     if (params->target_lang != NULL) return refuse_elsewhere(completion, "target_lang");

@@ -16,7 +16,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { SMALL_BODY_BYTES = 64 * 1024 }; /* of a route with ROUTE_SMALL */
+/* Of a route with ROUTE_SMALL; what a form of ROUTE_AUDIO has beside its file. */
+enum { SMALL_BODY_BYTES = 64 * 1024, FORM_BODY_BYTES = 128 * 1024 };
 
 /* Returns true if every `%` is followed by two hex digits other than 00. */
 static bool path_ok(const char *path) {
@@ -302,6 +303,9 @@ static int check_size(http_exchange_t *exchange, inferd_error_t *error) {
   const char *length = exchange_request_header(&exchange->public, "Content-Length");
   const unsigned flags = exchange->public.route->flags;
   exchange->body_limit = (size_t)exchange->http->server->config->max_body_bytes;
+  if ((flags & ROUTE_AUDIO) != 0)
+    exchange->body_limit =
+        (size_t)exchange->http->server->config->max_audio_bytes + FORM_BODY_BYTES;
   if ((flags & ROUTE_SMALL) != 0)
     exchange->body_limit = MIN(exchange->body_limit, SMALL_BODY_BYTES);
   if (length != NULL && strtoull(length, NULL, 10) > exchange->body_limit) {

@@ -115,6 +115,12 @@ static int read_boundary(const char *type, char out[MULTIPART_BOUNDARY_MAX + 5],
   return 0;
 }
 
+/* Elements of a list come as parts of one name. */
+static bool is_list(const char *name) {
+  const size_t length = strlen(name);
+  return length > 2 && strcmp(name + length - 2, "[]") == 0;
+}
+
 int multipart_read(const char *type, const char *body, size_t length, multipart_t *out,
                    inferd_error_t *error) {
   form_cursor_t cursor = {.at = body, .end = body + length, .begin = body, .error = error};
@@ -129,7 +135,8 @@ int multipart_read(const char *type, const char *body, size_t length, multipart_
     if (out->count == MULTIPART_PARTS_MAX) return fail(&cursor, "it has more than 16 parts");
     multipart_part_t *part = &out->parts[out->count];
     if ((code = read_headers(&cursor, part)) != 0) return code;
-    if (multipart_find(out, part->name) != NULL) return fail(&cursor, "a name is there twice");
+    if (!is_list(part->name) && multipart_find(out, part->name) != NULL)
+      return fail(&cursor, "a name is there twice");
     const char *end = memmem(cursor.at, (size_t)(cursor.end - cursor.at), boundary, size);
     if (end == NULL) return fail(&cursor, "a part does not end");
     part->bytes = cursor.at;

@@ -1,7 +1,8 @@
 /* multipart.h: the parts of a body of multipart/form-data, RFC 7578, read strictly.
  *
  * The whole body lies in memory, so parts are pointers into it. What browsers and SDKs write is
- * taken; a preamble, nested parts, transfer encodings and names that are repeated are refused. Pure
+ * taken; a preamble, nested parts, transfer encodings, and names that are
+ * repeated and do not end in [] are refused. Pure
  * functions, any thread.
  */
 #ifndef INFERD_SERVER_HTTP_MULTIPART_H
@@ -28,7 +29,7 @@ typedef struct multipart {
  * ERR_UNSUPPORTED_MEDIA_TYPE, or ERR_BAD_REQUEST with the place of what is wrong. */
 int multipart_read(const char *type, const char *body, size_t length, multipart_t *out,
                    inferd_error_t *error);
-/* The part of this name; NULL = none. */
+/* The first part of this name; NULL = none. */
 const multipart_part_t *multipart_find(const multipart_t *form, const char *name);
 
 #endif

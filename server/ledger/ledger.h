@@ -26,7 +26,7 @@ enum {
 };
 
 /* What the memory is for. The names are those of the metric. */
-#define LEDGER_EACH(X) X(body) X(values) X(ids) X(pictures) X(output) X(reply)
+#define LEDGER_EACH(X) X(body) X(values) X(ids) X(pictures) X(sounds) X(output) X(reply)
 #define X(name) LEDGER_##name,
 typedef enum ledger_kind { LEDGER_EACH(X) LEDGER_KINDS } ledger_kind_t;
 #undef X

@@ -116,6 +116,11 @@ void metrics_own_unavailable(metrics_t *metrics) {
   metrics->own_unavailable++;
 }
 
+void metrics_heard(metrics_t *metrics, double seconds, int32_t windows) {
+  metrics->audio_seconds += seconds;
+  metrics->audio_windows += (uint64_t)windows;
+}
+
 void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns) {
   metrics->tokenize_bytes += bytes;
   metrics->tokenize_ns += duration_ns;

@@ -32,6 +32,7 @@ void metrics_rejected(metrics_t *metrics, int error_code); /* refused before adm
  * must not count it as one of the transport. */
 void metrics_own_unavailable(metrics_t *metrics);
 void metrics_tokenize(metrics_t *metrics, uint64_t bytes, uint64_t duration_ns);
+void metrics_heard(metrics_t *metrics, double seconds, int32_t windows); /* of a sound */
 void metrics_admitted(metrics_t *metrics, uint64_t frontend_ns);
 void metrics_first_token(metrics_t *metrics, uint64_t since_arrival_ns);
 void metrics_inter_token(metrics_t *metrics, uint64_t gap_ns);

@@ -72,7 +72,8 @@ struct metrics {
   uint64_t finished[FINISH_ERROR + 1]; /* sequences */
   uint64_t own_unavailable; /* 503 answers of handlers that metrics_http has not seen yet */
   uint64_t reloads[2];      /* rejected, taken over */
-  uint64_t ignored_params, tokenize_bytes, tokenize_ns;
+  uint64_t ignored_params, tokenize_bytes, tokenize_ns, audio_windows;
+  double audio_seconds;
   http_series_t *http; /* [HTTP_SERIES_MAX]; grows on demand */
   int num_http, http_capacity;
   request_series_t requests[REQUEST_SERIES_MAX];

@@ -518,6 +518,8 @@ static void print_requests(page_t *page) {
     page_sample(page, METRIC_aborted, label, (double)metrics->aborted[i]);
   }
   value_of(page, METRIC_ignored_params, (double)metrics->ignored_params);
+  value_of(page, METRIC_audio_seconds, metrics->audio_seconds);
+  value_of(page, METRIC_audio_windows, (double)metrics->audio_windows);
   value_of(page, METRIC_tokenize_bytes, (double)metrics->tokenize_bytes);
   value_of(page, METRIC_tokenize_seconds, (double)metrics->tokenize_ns * 1e-9);
 }

@@ -436,9 +436,14 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
   const char *const *keys = family->alibi
                                 ? KEYS("max_seq_len", "seq_length") /* BLOOM has no bound */
                                 : KEYS("max_position_embeddings", "n_positions", "n_ctx");
+  if (family->speech_keys)
+    keys =
+        family->side == SIDE_ENCODER ? KEYS("max_source_positions") : KEYS("max_target_positions");
   int32_t positions = (int32_t)config_int(reader, keys, family->max_positions, 1, CONTEXT_MAX);
   int64_t base = positions;
-  if (isfinite(tokenizer_max) && tokenizer_max >= 1 && tokenizer_max < (double)base) {
+  /* Positions of sound are no tokens. */
+  const bool of_tokens = !family->speech_keys || family->side == SIDE_DECODER;
+  if (of_tokens && isfinite(tokenizer_max) && tokenizer_max >= 1 && tokenizer_max < (double)base) {
     base = (int64_t)tokenizer_max;
   }
   bp->learned_positions = !family->rotary;
@@ -644,7 +649,7 @@ static int read_directory(const char *dir, bool encoder, double tokenizer_max,
   model_file_free(&file);
   if (result != 0 || out == NULL) return result;
   const family_t *family = family_by_name(out->family, strlen(out->family));
-  if (out->tied && weights_head_differs(dir, family->layout, out)) {
+  if (!encoder && out->tied && weights_head_differs(dir, family->layout, out)) {
     blueprint_note(out, "tie_word_embeddings is true, but lm_head.weight differs from the "
                         "embedding: the stored head is used");
     out->tied = false;

@@ -11,7 +11,7 @@
 #include <math.h>
 
 /* Longest sequence of a model without a table of positions, if an option asks for it. */
-enum { UNBOUNDED_POSITIONS = 32768, BEAMS_MAX = 64 };
+enum { UNBOUNDED_POSITIONS = 32768, BEAMS_MAX = 64, BANDS_MAX = 128 };
 
 const char *const *config_layer_keys(const config_reader_t *reader, const family_t *family) {
   static const char *const alone[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers",
@@ -121,6 +121,9 @@ void config_read_cross(config_reader_t *reader, const char *dir, const family_t 
                        blueprint_t *bp) {
   if (family->side == SIDE_ALONE) return;
   bp->sinusoid = family->sinusoid;
+  if (family->num_bands > 0)
+    bp->num_bands =
+        (int32_t)config_int(reader, KEYS("num_mel_bins"), family->num_bands, 1, BANDS_MAX);
   if (family->sinusoid == SINUSOID_TO_END) /* positions begin behind that of the padding */
     bp->position_offset = 1 + read_id(reader, "pad_token_id", 1, bp);
   if (family->distances && (reader->encoder || family->side == SIDE_DECODER))

@@ -14,14 +14,14 @@ extern const family_table_t lineage_llama, lineage_mistral, lineage_qwen, lineag
     lineage_phi, lineage_olmo, lineage_granite, lineage_glm, lineage_deepseek, lineage_falcon,
     lineage_cohere, lineage_gpt, lineage_hunyuan, lineage_experts, lineage_exaone, lineage_nemotron,
     lineage_arcee, lineage_lfm2, lineage_bert, lineage_bloom, lineage_deberta, lineage_t5,
-    lineage_bart, lineage_nanochat, lineage_apertus, lineage_eagle;
+    lineage_bart, lineage_whisper, lineage_nanochat, lineage_apertus, lineage_eagle;
 static const family_table_t *const tables[] = {
     &lineage_llama,    &lineage_mistral, &lineage_qwen,    &lineage_gemma,    &lineage_phi,
     &lineage_olmo,     &lineage_granite, &lineage_glm,     &lineage_deepseek, &lineage_falcon,
     &lineage_cohere,   &lineage_gpt,     &lineage_hunyuan, &lineage_experts,  &lineage_exaone,
     &lineage_nemotron, &lineage_arcee,   &lineage_lfm2,    &lineage_bert,     &lineage_bloom,
-    &lineage_deberta,  &lineage_t5,      &lineage_bart,    &lineage_nanochat, &lineage_apertus,
-    &lineage_eagle};
+    &lineage_deberta,  &lineage_t5,      &lineage_bart,    &lineage_whisper,  &lineage_nanochat,
+    &lineage_apertus,  &lineage_eagle};
 
 /* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
 static const family_t *next_family(const family_t *row, size_t *table) {

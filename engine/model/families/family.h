@@ -101,6 +101,8 @@ typedef struct family {
   side_t side;              /* config_cross.c */
   const char *encoder_name; /* of a decoder: the family of the encoder before it; NULL = none */
   sinusoid_t sinusoid;
+  bool speech_keys;          /* max_source_positions and its kin, of Whisper */
+  int32_t num_bands;         /* class default of num_mel_bins; 0 = no such key */
   bool embed_root;           /* class default of embed_root_key */
   bool one_layer;            /* whose weights all layers have */
   bool tags_by_classifier;   /* a decoder: its layer of labels of tokens is classifier, not score */

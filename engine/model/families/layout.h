@@ -18,6 +18,8 @@ typedef enum dim {
   DIM_TABLE, /* of the tables of an encoder */
   DIM_HIDDEN,
   DIM_HIDDEN_2, /* 2 h */
+  DIM_HIDDEN_3,
+  DIM_BANDS_3,  /* three taps of the bands of a spectrogram */
   DIM_TARGET_3, /* three rows of the target of a head that drafts */
   DIM_MLP,
   DIM_Q,

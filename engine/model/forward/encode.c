@@ -19,6 +19,7 @@ enum { PART_ROWS = 256, PART_ROWS_MIN = 8 };
 /* What all positions go through, one after the other. */
 typedef enum encode_phase {
   PHASE_DONE,
+  PHASE_ROWS, /* of spectrograms: all rows go through the first convolution */
   PHASE_INPUT,
   PHASE_QKV, /* of each layer */
   PHASE_ATTENTION,
@@ -32,6 +33,7 @@ typedef struct encode_run {
   act_t *x;    /* [P, h] */
   act_t *qkv;  /* [P, 3 Hq D] */
   act_t *attn; /* [P, Hq D] */
+  act_t *mid;  /* [2 P, h], of spectrograms */
   encode_input_t input;
   encode_phase_t phase; /* that is next, from row `done` on */
   int32_t layer, done;
@@ -45,6 +47,9 @@ struct encode {
   act_t *y;        /* [N, h] of the part that is computed */
   act_t *up, *act; /* [N, 2 f] or [N, f]; [N, f] */
   act_t *kv;       /* [N, 2 Hk D] of a layer of the decoder */
+  /* Of spectrograms: [N, 3 bands] or [N, 3 h]; the same on the host, and [2 N + 1, h] before. */
+  act_t *taps;
+  float *host_taps, *host_rows;
   encode_run_t runs[ENCODE_RUNS_MAX], *run;
 };
 
@@ -62,13 +67,23 @@ static int64_t up_width(const blueprint_t *bp) {
   return (bp->gated_mlp ? 2 : 1) * (int64_t)bp->intermediate_size;
 }
 
+/* Columns of the taps of a convolution, the wider one of two. */
+static int64_t taps_width(const blueprint_t *encoder) {
+  return encoder->num_bands > 0 ? 3 * (int64_t)MAX(encoder->num_bands, encoder->hidden_size) : 0;
+}
+
+static int64_t mid_width(const blueprint_t *encoder) {
+  return encoder->num_bands > 0 ? encoder->hidden_size : 0;
+}
+
 size_t encode_run_bytes(const blueprint_t *encoder, int32_t rows_max) {
-  return (size_t)(rows_max * (encoder->hidden_size + 4 * attn_width(encoder))) * sizeof(float);
+  const int64_t each = encoder->hidden_size + 4 * attn_width(encoder) + 2 * mid_width(encoder);
+  return (size_t)(rows_max * each) * sizeof(float);
 }
 
 size_t encode_shared_bytes(const blueprint_t *encoder, const blueprint_t *decoder) {
-  const int64_t each =
-      encoder->hidden_size + up_width(encoder) + encoder->intermediate_size + kv_width(decoder);
+  const int64_t each = encoder->hidden_size + up_width(encoder) + encoder->intermediate_size +
+                       kv_width(decoder) + taps_width(encoder);
   return (size_t)(PART_ROWS * each) * sizeof(float);
 }
 
@@ -77,6 +92,8 @@ static int64_t phase_work(const blueprint_t *encoder, const blueprint_t *decoder
                           encode_phase_t phase, int32_t length) {
   const int64_t h = encoder->hidden_size, attn = attn_width(encoder);
   switch (phase) {
+  case PHASE_ROWS: return encoder->num_bands * 3 * h;
+  case PHASE_INPUT: return encoder->num_bands > 0 ? 3 * h * h : h;
   case PHASE_QKV: return 3 * h * attn;
   case PHASE_ATTENTION: return 2 * attn * length;
   case PHASE_MLP: return h * (attn + up_width(encoder) + encoder->intermediate_size);
@@ -87,10 +104,11 @@ static int64_t phase_work(const blueprint_t *encoder, const blueprint_t *decoder
 
 int64_t encode_work(const blueprint_t *encoder, const blueprint_t *decoder, int32_t length) {
   int64_t each = 0;
-  for (encode_phase_t phase = PHASE_INPUT; phase <= PHASE_CROSS; phase++) {
+  for (encode_phase_t phase = PHASE_ROWS; phase <= PHASE_CROSS; phase++) {
     const bool of_layer = phase >= PHASE_QKV && phase <= PHASE_MLP;
     const int64_t times = of_layer               ? encoder->num_layers
                           : phase == PHASE_CROSS ? decoder->num_layers
+                          : phase == PHASE_ROWS  ? SOURCE_ROWS
                                                  : 1;
     each += times * phase_work(encoder, decoder, phase, length);
   }
@@ -127,10 +145,17 @@ static bool take_all(encode_runs_t *encode, const int32_t *rows_max, int32_t num
     const encode_buffer_t own[] = {{&run->x, rows_max[i], bp->hidden_size},
                                    {&run->qkv, rows_max[i], 3 * width},
                                    {&run->attn, rows_max[i], width}};
+    const encode_buffer_t mid = {&run->mid, SOURCE_ROWS * (int64_t)rows_max[i], bp->hidden_size};
     run->rows_max = rows_max[i];
     if (!take_buffers(encode, own, ARRAY_LEN(own))) return false;
+    if (bp->num_bands > 0 && !take_buffers(encode, &mid, 1)) return false;
   }
-  return true;
+  if (bp->num_bands == 0) return true;
+  const encode_buffer_t taps = {&encode->taps, PART_ROWS, taps_width(bp)};
+  const size_t rows = SOURCE_ROWS * PART_ROWS + 1;
+  encode->host_taps = calloc((size_t)(PART_ROWS * taps_width(bp)), sizeof *encode->host_taps);
+  encode->host_rows = calloc(rows * (size_t)bp->hidden_size, sizeof *encode->host_rows);
+  return encode->host_taps != NULL && encode->host_rows != NULL && take_buffers(encode, &taps, 1);
 }
 
 int encode_new(const model_t *encoder, const model_t *decoder, const int32_t *rows_max,
@@ -156,6 +181,9 @@ int encode_new(const model_t *encoder, const model_t *decoder, const int32_t *ro
 }
 
 void encode_free(encode_runs_t *encode) {
+  if (encode == NULL) return;
+  free(encode->host_taps);
+  free(encode->host_rows);
   free(encode);
 }
 
@@ -165,13 +193,77 @@ static act_t *from(const encode_runs_t *encode, act_t *act, int64_t row, int64_t
   return encode->ops->tower->rows(act, row * width);
 }
 
+/* A convolution with three taps over rows [first - 1, ...) of `rows`, `width` values each, of which
+ * there are `total`, beginning with row `held`: every `stride`-th makes one of out[count, h]. */
+typedef struct convolution {
+  const float *rows;
+  int32_t held, total, width, stride;
+  const weight_t *weight;
+  const vector_t *bias;
+} convolution_t;
+
+static void run_taps(const encode_runs_t *encode, const convolution_t *conv, act_t *out,
+                     int32_t first, int32_t count) {
+  const ops_t *ops = encode->ops;
+  device_t *device = encode->device;
+  const int32_t h = encode->encoder->blueprint.hidden_size;
+  float *taps = encode->host_taps;
+  for (int32_t i = 0; i < count; i++) {
+    for (int32_t k = 0; k < 3; k++) {
+      const int32_t row = (first + i) * conv->stride + k - 1;
+      const bool inside = row >= 0 && row < conv->total;
+      const float *in = conv->rows + (int64_t)(row - conv->held) * conv->width;
+      for (int32_t c = 0; c < conv->width; c++)
+        taps[((int64_t)i * conv->width + c) * 3 + k] = inside ? in[c] : 0;
+    }
+  }
+  ops->write_rows(device, encode->taps, taps, 3 * conv->width, count);
+  ops->linear(device, encode->y, encode->taps, conv->weight, conv->bias, NULL, count);
+  ops->activation(device, out, encode->y, ACTIVATION_GELU, h, count);
+}
+
+/* mid = the rows of the spectrogram behind the first convolution. */
+static void run_rows(const encode_runs_t *encode, int32_t first, int32_t count) {
+  const model_t *model = encode->encoder;
+  const encode_run_t *run = encode->run;
+  const convolution_t conv = {.rows = run->input.rows,
+                              .total = SOURCE_ROWS * run->input.length,
+                              .width = model->blueprint.num_bands,
+                              .stride = 1,
+                              .weight = model->conv_1,
+                              .bias = model->conv_1_bias};
+  run_taps(encode, &conv, from(encode, run->mid, first, model->blueprint.hidden_size), first,
+           count);
+}
+
+/* out = every second one of these behind the second convolution. */
+static void run_second(const encode_runs_t *encode, act_t *out, int32_t first, int32_t count) {
+  const model_t *model = encode->encoder;
+  const encode_run_t *run = encode->run;
+  const int32_t h = model->blueprint.hidden_size, total = SOURCE_ROWS * run->input.length;
+  const int32_t held = MAX(SOURCE_ROWS * first - 1, 0);
+  const int32_t end = MIN(SOURCE_ROWS * (first + count), total);
+  encode->ops->read_rows(encode->device, encode->host_rows, from(encode, run->mid, held, h), h,
+                         end - held);
+  const convolution_t conv = {.rows = encode->host_rows,
+                              .held = held,
+                              .total = total,
+                              .width = h,
+                              .stride = SOURCE_ROWS,
+                              .weight = model->conv_2,
+                              .bias = model->conv_2_bias};
+  run_taps(encode, &conv, out, first, count);
+}
+
 /* x = the embeddings of the ids, with their positions, and normed, where the family has these. */
 static void run_input(const encode_runs_t *encode, int32_t first, int32_t count) {
   const model_t *model = encode->encoder;
   const encode_run_t *run = encode->run;
   act_t *x = from(encode, run->x, first, model->blueprint.hidden_size);
-  const cross_lookup_t lookup = {.table = model->embed,
-                                 .ids = run->input.ids + first,
+  const bool spectral = model->blueprint.num_bands > 0;
+  if (spectral) run_second(encode, x, first, count);
+  const cross_lookup_t lookup = {.table = spectral ? NULL : model->embed,
+                                 .ids = spectral ? NULL : run->input.ids + first,
                                  .scale = model->embed_scale,
                                  .places = model->positions,
                                  .first = first + model->blueprint.position_offset};
@@ -262,7 +354,7 @@ void encode_begin(encode_runs_t *encode, const encode_input_t *input) {
   encode_run_t *run = encode->run;
   CHECK_RANGE(input->length, 1, run->rows_max + 1);
   run->input = *input;
-  run->phase = PHASE_INPUT;
+  run->phase = encode->encoder->blueprint.num_bands > 0 ? PHASE_ROWS : PHASE_INPUT;
   run->layer = run->done = 0;
   run->work_done = 0;
 }
@@ -271,6 +363,7 @@ static void run_phase(const encode_runs_t *encode, int32_t first, int32_t count)
   const encode_run_t *run = encode->run;
   const layer_t *layer = &encode->encoder->layers[run->layer];
   switch (run->phase) {
+  case PHASE_ROWS: run_rows(encode, first, count); return;
   case PHASE_INPUT: run_input(encode, first, count); return;
   case PHASE_QKV: run_qkv(encode, layer, first, count); return;
   case PHASE_ATTENTION: run_attention(encode, layer, first, count); return;
@@ -284,6 +377,7 @@ static void run_phase(const encode_runs_t *encode, int32_t first, int32_t count)
 static encode_phase_t phase_behind(const encode_runs_t *encode) {
   encode_run_t *run = encode->run;
   switch (run->phase) {
+  case PHASE_ROWS: return PHASE_INPUT;
   case PHASE_INPUT: return PHASE_QKV;
   case PHASE_QKV: return PHASE_ATTENTION;
   case PHASE_ATTENTION: return PHASE_MLP;
@@ -301,12 +395,14 @@ bool encode_advance(encode_runs_t *encode, int64_t work) {
     const int64_t each = phase_work(&encode->encoder->blueprint, &encode->decoder->blueprint,
                                     run->phase, run->input.length);
     const int64_t fits = MAX(work / each, PART_ROWS_MIN);
-    const int32_t count = (int32_t)MIN(MIN(fits, PART_ROWS), run->input.length - run->done);
+    const int32_t rows =
+        run->phase == PHASE_ROWS ? SOURCE_ROWS * run->input.length : run->input.length;
+    const int32_t count = (int32_t)MIN(MIN(fits, PART_ROWS), rows - run->done);
     run_phase(encode, run->done, count);
     work -= count * each;
     run->work_done += count * each;
     run->done += count;
-    if (run->done < run->input.length) continue;
+    if (run->done < rows) continue;
     run->done = 0;
     run->phase = phase_behind(encode);
   }

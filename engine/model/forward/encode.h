@@ -10,6 +10,7 @@
 #ifndef INFERD_ENGINE_MODEL_FORWARD_ENCODE_H
 #define INFERD_ENGINE_MODEL_FORWARD_ENCODE_H
 
+#include "engine/encoder_source.h"
 #include "engine/model/model.h"
 
 enum { ENCODE_RUNS_MAX = 8 };
@@ -17,7 +18,8 @@ enum { ENCODE_RUNS_MAX = 8 };
 typedef struct encode encode_runs_t;
 
 typedef struct encode_input {
-  const int32_t *ids; /* [P] */
+  const int32_t *ids; /* [P]; NULL = rows */
+  const float *rows;  /* [2 P, bands], of an encoder that reads spectrograms */
   int32_t length;     /* P; at most the rows_max of the run */
   /* [P / block_size] where K and V of the rows are stored, in every layer of the decoder */
   const int32_t *blocks;

@@ -121,10 +121,13 @@ struct model {
   const batch_t *at_stage[RANKS_MAX]; /* of each stage in this turn (stages.h); or NULL */
   bool is_cut, is_lent; /* several ranks run it; inv_freq and kv_scales are another model's: */
   shard_cuts_t cuts;
-  const weight_t *embed;                       /* [V, E] */
-  const weight_t *positions;                   /* [positions + offset, h] or NULL */
-  const weight_t *types;                       /* [token types, h] or NULL */
-  const vector_t *slopes, *distances;          /* of attention_t, or NULL */
+  const weight_t *embed;              /* [V, E] */
+  const weight_t *positions;          /* [positions + offset, h] or NULL */
+  const weight_t *types;              /* [token types, h] or NULL */
+  const vector_t *slopes, *distances; /* of attention_t, or NULL */
+  /* Of an encoder that reads spectrograms: [h, 3 bands], [h, 3 h]. */
+  const weight_t *conv_1, *conv_2;
+  const vector_t *conv_1_bias, *conv_2_bias;
   norm_t embed_norm;                           /* of the embeddings; width 0 = none */
   const weight_t *embed_project;               /* [h, E] of what the norm leaves, or NULL */
   const vector_t *embed_project_bias;          /* [h] */

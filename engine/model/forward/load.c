@@ -800,6 +800,7 @@ static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
   static const tensor_role_t types = ROLE_TYPES, project = ROLE_EMBED_PROJECT;
+  static const tensor_role_t conv_1 = ROLE_CONV_1, conv_2 = ROLE_CONV_2;
   const blueprint_t *bp = &model->blueprint;
   const bool first = stage_is_first(bp), last = stage_is_last(bp);
   const model_options_t *options = load->loader.options;
@@ -809,6 +810,12 @@ static void load_all(model_load_t *load, model_t *model) {
     model->embed = matrix(load, -1, 1, &embed);
   if (first) model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
   load_sinusoids(load, model);
+  if (bp->num_bands > 0) {
+    model->conv_1 = matrix(load, -1, 1, &conv_1);
+    model->conv_2 = matrix(load, -1, 1, &conv_2);
+    model->conv_1_bias = vector(load, -1, true, 1, &conv_1);
+    model->conv_2_bias = vector(load, -1, true, 1, &conv_2);
+  }
   if (first) model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
   if (bp->encoder.table_size > 0) {

@@ -25,6 +25,8 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_EMBED: return bp->embed_size;
   case DIM_TABLE: return bp->encoder.table_size > 0 ? bp->encoder.table_size : bp->hidden_size;
   case DIM_HIDDEN: return bp->hidden_size;
+  case DIM_HIDDEN_3: return 3 * (int64_t)bp->hidden_size;
+  case DIM_BANDS_3: return 3 * (int64_t)bp->num_bands;
   case DIM_HIDDEN_2: return 2 * (int64_t)bp->hidden_size;
   case DIM_TARGET_3: return EAGLE_LAYERS * (int64_t)bp->eagle.target_size;
   case DIM_MLP: return layer_mlp_width(bp, layer);
@@ -78,6 +80,8 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_TABLE] = "embedding_size (or hidden_size)",
       [DIM_HIDDEN] = "hidden_size",
       [DIM_HIDDEN_2] = "2 x hidden_size",
+      [DIM_HIDDEN_3] = "3 x d_model",
+      [DIM_BANDS_3] = "3 x num_mel_bins",
       [DIM_TARGET_3] = "3 x target_hidden_size",
       [DIM_MLP] = "intermediate_size",
       [DIM_Q] = "num_attention_heads x head_dim",
@@ -302,6 +306,7 @@ static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
       [FORM_SCALAR] = {1},
       [FORM_HEADS] = {tensor->rows / MAX(head_dim, 1), head_dim},
       [FORM_BY_HEAD] = {heads, tensor->rows / heads, tensor->cols},
+      [FORM_TAPS] = {tensor->rows, tensor->cols / 3, 3},
       [FORM_CONV] = {tensor->rows / MAX(taps, 1), 1, taps},
       [FORM_EACH] = {tensor->rows, tensor->cols},
       [FORM_EACH_HEAD] = {tensor->rows},
@@ -311,19 +316,12 @@ static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
                              MXFP4_COLS / 2},
       [FORM_STACK_SCALES] = {tensor->stack, tensor->rows, tensor->cols / MXFP4_COLS},
   };
-  static const int ranks[] = {[FORM_PLAIN] = 2,
-                              [FORM_ROW] = 3,
-                              [FORM_SCALAR] = 1,
-                              [FORM_HEADS] = 3,
-                              [FORM_TRANSPOSED] = 2,
-                              [FORM_CONV] = 4,
-                              [FORM_EACH] = 2,
-                              [FORM_EACH_HEAD] = 2,
-                              [FORM_BY_HEAD] = 3,
-                              [FORM_STACK] = 3,
-                              [FORM_STACK_TRANSPOSED] = 3,
-                              [FORM_STACK_BLOCKS] = 4,
-                              [FORM_STACK_SCALES] = 3};
+  static const int ranks[] = {
+      [FORM_PLAIN] = 2,        [FORM_ROW] = 3,         [FORM_SCALAR] = 1,
+      [FORM_HEADS] = 3,        [FORM_TRANSPOSED] = 2,  [FORM_TAPS] = 3,
+      [FORM_CONV] = 4,         [FORM_EACH] = 2,        [FORM_EACH_HEAD] = 2,
+      [FORM_BY_HEAD] = 3,      [FORM_STACK] = 3,       [FORM_STACK_TRANSPOSED] = 3,
+      [FORM_STACK_BLOCKS] = 4, [FORM_STACK_SCALES] = 3};
   tensor->rank = ranks[tensor->form] - (tensor->cols == 0 ? 1 : 0);
   memcpy(tensor->shape, shapes[tensor->form], sizeof(tensor->shape));
 }

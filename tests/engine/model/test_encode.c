@@ -100,7 +100,8 @@ static void crossed_close(crossed_t *crossed) {
 
 /* Rows of the source in run `run`, in parts of so much work; free() it. */
 static float *encode(crossed_t *crossed, int32_t run, int64_t work) {
-  const encode_input_t input = {crossed->ids, crossed->length, crossed->blocks[run]};
+  const encode_input_t input = {
+      .ids = crossed->ids, .length = crossed->length, .blocks = crossed->blocks[run]};
   float *rows =
       calloc((size_t)crossed->length * (size_t)crossed->encoder_print.hidden_size, sizeof *rows);
   encode_choose(crossed->encode, run);
@@ -262,8 +263,9 @@ Test(encode, runs_do_not_touch_each_other) {
   float *alone = encode(&crossed, 0, INT64_MAX);
   int32_t others[LENGTH_MAX];
   for (int32_t i = 0; i < LENGTH_MAX; i++) others[i] = 3 + i;
-  const encode_input_t inputs[] = {{crossed.ids, crossed.length, crossed.blocks[0]},
-                                   {others, LENGTH_MAX, crossed.blocks[1]}};
+  const encode_input_t inputs[] = {
+      {.ids = crossed.ids, .length = crossed.length, .blocks = crossed.blocks[0]},
+      {.ids = others, .length = LENGTH_MAX, .blocks = crossed.blocks[1]}};
   bool done[2] = {false};
   for (int32_t run = 0; run < 2; run++) {
     encode_choose(crossed.encode, run);

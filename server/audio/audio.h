@@ -1,0 +1,125 @@
+/* audio.h: /v1/audio/transcriptions and /v1/audio/translations, OpenAI's, as a dialect.
+ *
+ * A form with a file becomes a completion with an input for each window of the sound
+ * (engine/audio/windows.h): the encoder before the model reads the window's spectrogram, and the
+ * decoder has two rounds. The first is one token behind the token that starts a transcript: the
+ * language, where the form does not name it, and how likely there is no speech. The second writes
+ * the text. request.c reads, rounds.c decides, segments.c puts ids in the form of answers, writer.c
+ * prints.
+ */
+#ifndef INFERD_SERVER_AUDIO_AUDIO_H
+#define INFERD_SERVER_AUDIO_AUDIO_H
+
+#include "engine/audio/speech.h"
+#include "engine/audio/windows.h"
+#include "engine/base/buffer.h"
+#include "engine/encoder_source.h"
+#include "server/completion/dialect.h"
+
+typedef enum audio_shape {
+  AUDIO_JSON,
+  AUDIO_TEXT,
+  AUDIO_SRT,
+  AUDIO_VTT,
+  AUDIO_VERBOSE
+} audio_shape_t;
+
+/* The fields of a form; pointers into its document. */
+typedef struct audio_fields {
+  const json_t *model, *language, *prompt;
+  float temperature;
+  bool stream, has_granularities;
+  audio_shape_t shape;
+} audio_fields_t;
+
+typedef enum audio_round { AUDIO_START, AUDIO_WRITE, AUDIO_DONE } audio_round_t;
+
+/* A window of the sound: one input of the completion. Rows lie in completion->lent. */
+typedef struct audio_window {
+  encoder_source_t source;
+  double begin_s, end_s; /* in the sound */
+  audio_round_t round;
+  bool started;       /* its first round is over */
+  float temperature;  /* of the round */
+  double no_speech;   /* probability; 0 before the first round */
+  double logprob_sum; /* of the tokens of the round */
+  int32_t *ids;       /* [num_ids] of the round, in the arena; room for ids_max */
+  int32_t num_ids;
+  size_t sent; /* stream: bytes of its text */
+} audio_window_t;
+
+/* Lies in the arena of the completion. */
+typedef struct audio_state {
+  bool translates;
+  const char *type; /* Content-Type of the request */
+  audio_shape_t shape;
+  float temperature;
+  bool stream;
+  const speech_language_t *language; /* NULL = not known yet, or the model has none */
+  speech_rules_t rules;              /* of the second round */
+  token_sequence_t *suppressed;      /* [num_suppressed] single ids that are never drawn */
+  int32_t num_suppressed;
+  int32_t *text_ids; /* [num_text_ids] of `prompt`, behind previous_id */
+  int32_t num_text_ids;
+  int32_t *language_ids; /* [num_languages of the model], that the first round draws from */
+  int32_t *prompt_ids;   /* [num_prompt_ids] of the second; 0 = the language is not known yet */
+  int32_t num_prompt_ids;
+  audio_window_t *windows;
+  int32_t num_windows, ids_max;
+  double duration_s;  /* of the sound */
+  uint64_t helper_ns; /* of the process that decoded it */
+  /* the writer, loop thread */
+  int32_t writing; /* stream: the window whose text goes out */
+  buffer_t text;   /* stream: all of it */
+} audio_state_t;
+
+static inline audio_state_t *audio_state(const completion_t *completion) {
+  return completion->dialect_state;
+}
+static inline audio_window_t *audio_window(const input_t *input) {
+  return &audio_state(input->completion)->windows[input - input->completion->inputs];
+}
+
+/* form.c: the parts of a form as a JSON object, by the kinds of their rows; a part with a file is
+ * true. Returns 0, or an error that names the part. */
+struct multipart;
+int audio_print_form(const struct multipart *form, const field_table_t *table, buffer_t *out,
+                     inferd_error_t *error);
+extern const field_table_t transcription_table, translation_table;
+/* The code of a language that is named by its code or its English name, in any case; NULL = it is
+ * none. And the name of a code; NULL = it has none here. */
+const char *audio_language_code(const char *text, size_t length);
+const char *audio_language_name(const char *code);
+
+/* request.c: the hooks of the dialect on the way in (dialect.h). */
+bool audio_open(completion_t *completion);
+int audio_unpack(completion_t *completion, reader_t *reader, buffer_t *body);
+int audio_spread(completion_t *completion);
+void audio_free(completion_t *completion);
+
+/* rounds.c: which request comes first, and what comes behind one that has ended. */
+int audio_equip(completion_t *completion);
+void audio_drawn(choice_t *choice, const event_t *event);
+bool audio_again(input_t *input);
+double audio_mean_logprob(const audio_window_t *window); /* of a token, the end among them */
+bool audio_is_silent(const audio_window_t *window);
+
+/* ratio.c: a text that repeats itself is shorter than this many times what zlib makes of it. */
+#define AUDIO_RATIO_HIGH 2.4
+/* Bytes of the text of ids by those that zlib makes of it; 0 without text, or memory. */
+double audio_ratio(const tokenizer_t *tokenizer, const int32_t *ids, int32_t count);
+
+/* segments.c: a piece of a transcript with its times. */
+typedef struct audio_segment {
+  double begin_s, end_s; /* in the sound */
+  const int32_t *ids;    /* [count] of text, without stamps */
+  int32_t count;
+  const audio_window_t *window;
+} audio_segment_t;
+/* The segment of a window that begins at or behind ids[*at], which is moved behind it; false: there
+ * is none left. */
+bool audio_next_segment(const speech_t *speech, const audio_window_t *window, int32_t *at,
+                        audio_segment_t *out);
+void audio_print_time(buffer_t *out, double seconds, char point); /* 00:01:02,345 */
+
+#endif

@@ -1,0 +1,176 @@
+"""Sounds that try to hurt: damaged files of every format, lengths that lie, files that decode to
+hours, forms without an end, and a process of decoders that dies."""
+
+import base64
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+import hearing
+from conftest import ATTACKER, HONEST
+from harness import ROOT, Server, wait_until
+from test_pictures import keeper_of
+
+FILES = [base64.b64decode(row["file"]) for row in map(json.loads, open(
+    ROOT / "tests/vectors/sound_files.jsonl", encoding="ascii")) if "level" in row]
+MUTATIONS = 400
+
+
+@pytest.fixture(scope="module")
+def ear(request, keys, tmp_path_factory):
+    model = hearing.make(tmp_path_factory.mktemp("ear") / "model", encoder_layers=1,
+                         decoder_layers=1, d_model=16, encoder_attention_heads=1,
+                         decoder_attention_heads=1)
+    server = Server(request.config.getoption("--inferd"), model, "--api-key-file", keys,
+                    "--metrics-auth", "off", "--max-audio-seconds", 60, key=HONEST)
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+def form(file, **fields):
+    parts = [f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+             for name, value in {"temperature": 0.00001, **fields}.items()]
+    head = '--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    return "".join(parts).encode() + head.encode() + file + b"\r\n--b--\r\n"
+
+
+def send(server, body, key=ATTACKER):
+    return server.request("POST", "/v1/audio/transcriptions", body, {
+        "Authorization": f"Bearer {key}", "Content-Type": "multipart/form-data; boundary=b"})
+
+
+def honest(server):
+    answer = send(server, form(hearing.wav(0.5)), HONEST)
+    assert answer.status == 200, answer
+    return answer.json["text"]
+
+
+def settled(server):
+    wait_until(lambda: server.idle() and server.metric("inferd_request_memory_bytes") == 0,
+               "nothing to be left", context=server.usage)
+
+
+def mutated(rng):
+    made = bytearray(rng.choice(FILES))
+    for _ in range(rng.randint(1, 8)):
+        at = rng.randrange(len(made))
+        kind = rng.randrange(5)
+        if kind == 0:
+            made[at] = rng.randrange(256)
+        elif kind == 1:
+            del made[at:at + rng.randrange(64)]
+        elif kind == 2:
+            made[at:at] = rng.choice(FILES)[:rng.randrange(200)]
+        elif kind == 3:
+            made[at:at + 4] = struct.pack("<I", rng.choice([0, 1, 0xFFFFFFFF, 0x7FFFFFFF]))
+        else:
+            del made[max(at, 1):]
+        if not made:
+            made = bytearray(b"R")
+    return bytes(made)
+
+
+def test_damaged_files_are_read_or_refused(ear):
+    rng, expected = random.Random(36), honest(ear)
+    statuses = {}
+    for _ in range(MUTATIONS):
+        answer = send(ear, form(mutated(rng)))
+        statuses[answer.status] = statuses.get(answer.status, 0) + 1
+        assert answer.status in (200, 400), answer
+    assert statuses.get(400, 0) > MUTATIONS // 10, statuses
+    assert honest(ear) == expected
+    settled(ear)
+
+
+def test_lengths_that_lie_are_read_as_what_there_is(ear):
+    """Sizes in headers that are 0, larger than the file, or as large as can be."""
+    file = bytearray(hearing.wav(0.5))
+    for place in (4, 16, 40):
+        for size in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF):
+            lie = file[:]
+            lie[place:place + 4] = struct.pack("<I", size)
+            assert send(ear, form(bytes(lie))).status in (200, 400)
+    for rate, channels, bits in ((0, 1, 16), (1, 1, 16), (0xFFFFFFFF, 1, 16), (16000, 0, 16),
+                                 (16000, 65535, 16), (16000, 1, 0), (16000, 1, 255)):
+        lie = file[:]
+        lie[22:28] = struct.pack("<HI", channels, rate)
+        lie[34:36] = struct.pack("<H", bits)
+        answer = send(ear, form(bytes(lie)))
+        assert answer.status == 400, answer
+        assert answer.json["error"]["param"] == "file"
+    settled(ear)
+
+
+def test_a_file_that_becomes_hours_is_refused_by_its_seconds(ear):
+    """61 s at the least rate in few bytes; the limit is 60."""
+    for seconds, status in ((60, 200), (61, 400)):
+        answer = send(ear, form(hearing.wav_of(bytes([128]) * 8000 * seconds, 8000, 1, 8)))
+        assert answer.status == status, answer
+    assert "60 s" in answer.json["error"]["message"]
+    settled(ear)
+
+
+def test_forms_without_an_end_do_not_stay(ear):
+    head = (b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
+            + ATTACKER.encode() + b"\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            b"Content-Length: 1000000\r\n\r\n")
+    sockets = []
+    for _ in range(20):
+        one = socket.create_connection(("127.0.0.1", ear.port))
+        one.sendall(head + b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + bytes(
+            5000))
+        sockets.append(one)
+    assert honest(ear)
+    for one in sockets:
+        one.close()
+    settled(ear)
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"--b", b"--b--", b"--b\r\n\r\n--b--\r\n", b"--b\r\n" * 2000,
+    form(b"") + b"more", b"--b\r\nContent-Disposition: form-data\r\n\r\na\r\n--b--\r\n",
+    b"".join(b'--b\r\nContent-Disposition: form-data; name="f%d"\r\n\r\n\r\n' % i
+             for i in range(17)) + b"--b--\r\n",
+    b'--b\r\nContent-Disposition: form-data; name="' + b"n" * 300 + b'"\r\n\r\n\r\n--b--\r\n',
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="a\0b"\r\n\r\n\r\n--b--\r\n'])
+def test_odd_forms_are_refused(ear, body):
+    answer = send(ear, body)
+    assert answer.status == 400, answer
+    settled(ear)
+
+
+def test_a_client_that_leaves_costs_no_window(ear):
+    expected = honest(ear)
+    body = form(hearing.wav_of(bytes(16000 * 2 * 55)))
+    head = (f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ATTACKER}"
+            "\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: "
+            f"{len(body)}\r\n\r\n").encode()
+    for delay in (0, 0.01, 0.05, 0.2):
+        with socket.create_connection(("127.0.0.1", ear.port)) as one:
+            one.sendall(head + body)
+            time.sleep(delay)
+    assert honest(ear) == expected
+    settled(ear)
+
+
+def test_a_keeper_that_dies_is_named(request, tmp_path):
+    server = Server(request.config.getoption("--inferd"), hearing.make(tmp_path / "m",
+                    encoder_layers=1, decoder_layers=1, d_model=16, encoder_attention_heads=1,
+                    decoder_attention_heads=1))
+    assert send(server, form(hearing.wav(0.5))).status == 200
+    keeper = keeper_of(server)
+    assert Path(f"/proc/{keeper}/comm").read_text().strip() == "inferd-sounds"
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists()
+               or "Z" in Path(f"/proc/{keeper}/stat").read_text().rsplit(")", 1)[1],
+               "the keeper to be gone")
+    answer = send(server, form(hearing.wav(0.5)))
+    assert answer.status == 503 and "is gone" in answer.json["error"]["message"], answer
+    assert server.stop() == 0, server.log()
