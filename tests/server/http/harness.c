@@ -399,6 +399,14 @@ void api_cancel_batch(exchange_t *exchange) {
 void api_usage(exchange_t *exchange) {
   not_here(exchange);
 }
+
+void api_transcriptions(exchange_t *exchange) {
+  not_here(exchange);
+}
+
+void api_translations(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_responses_input_tokens(exchange_t *exchange) {
   not_here(exchange);
 }

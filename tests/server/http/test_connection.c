@@ -587,11 +587,11 @@ Test(connection, origins_of_this_machine) {
 
 /* ---- routes that are refused by name ---- */
 
-/* The body of such a request is megabytes of audio. It is neither asked for nor waited for, and the
- * key comes first. */
+/* The body of such a request is megabytes of a picture. It is neither asked for nor waited for, and
+ * the key comes first. */
 Test(connection, unserved_routes_end_before_the_body) {
 #define SPEECH(headers)                                                                            \
-  "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "                    \
+  "POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nContent-Type: "                      \
   "multipart/form-data; boundary=x\r\nExpect: 100-continue\r\nContent-Length: 9000000\r\n" headers \
   "\r\n"
   harness_start((const char *[]){"--api-key=k", NULL});
@@ -602,7 +602,7 @@ Test(connection, unserved_routes_end_before_the_body) {
   EXPECT_EQ_FOR(status_of(answer), 404, "%s", answer);
   cr_expect(strstr(answer, "100 Continue") == NULL, "%s", answer);
   cr_expect(strstr(answer, "Connection: close\r\n") != NULL, "%s", answer);
-  cr_expect(strstr(answer, "does not serve audio (/v1/audio/transcriptions).") != NULL, "%s",
+  cr_expect(strstr(answer, "does not serve images (/v1/images/generations).") != NULL, "%s",
             answer);
   cr_expect(strstr(answer, "\"code\":\"unsupported_endpoint\"") != NULL, "%s", answer);
   free(answer);
