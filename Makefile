@@ -248,7 +248,7 @@ $(BUILD)/inferd-mpi.so: engine/ranks/mpi/mpi.c engine/ranks/mpi/mpi_open.h engin
 
 # docs/examples/embed.c: the engine in a program of its own, without the libraries of the server.
 EMBED := $(BUILD)/examples/embed
-ENGINE_ARCHIVES := $(foreach r,base file quant vision text template grammar model cpu engine cuda,$(call archive,$(r)))
+ENGINE_ARCHIVES := $(foreach r,base file quant vision audio text template grammar model cpu engine cuda,$(call archive,$(r)))
 $(EMBED): $(call objects,docs/examples/embed.c) $(ENGINE_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
