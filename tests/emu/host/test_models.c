@@ -69,13 +69,14 @@ static bool is_odd(const vector_case_t *c) {
 }
 
 /* Whether the model has latent attention, Gemma 4's layers, clipped q, k and v, scores by distance,
- * or experts of a smaller vector: the back end lacks them. */
+ * an activation with numbers of its layer, or experts of a smaller vector: the back end lacks them.
+ */
 static bool is_lacking(const vector_case_t *c) {
   blueprint_t bp;
   inferd_error_t error = {0};
   cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
   bool lacking = bp.kv_rank > 0 || bp.layer_scalars || bp.qkv_limit > 0 || bp.alibi_max > 0 ||
-                 bp.distance_buckets > 0 || bp.expert_in > 0;
+                 bp.distance_buckets > 0 || bp.expert_in > 0 || bp.xielu;
   blueprint_free(&bp);
   return lacking;
 }
@@ -218,4 +219,5 @@ Test(models, a_client_has_a_bounded_time_of_a_step) {
 Test(models, what_the_back_end_lacks_is_refused_by_name) {
   check_refused("latent-");
   check_refused("gemma4-");
+  check_refused("recent-apertus");
 }
