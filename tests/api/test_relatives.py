@@ -437,10 +437,10 @@ def test_schemas(server, case):
 
 # ---- routes that are not served, origins ----
 
-UNSERVED = ["/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/files",
+UNSERVED = ["/v1/images/generations", "/v1/audio/speech", "/v1/files",
             "/v1/fine_tuning/jobs", "/v1/moderations", "/v1/assistants", "/v1/batches",
             "/v1/messages/batches", "/v1/conversations", "/v1/videos", "/slots",
-            "/infill", "/v1beta/models/x:generateContent"]
+            "/v1beta/models/x:generateContent"]
 
 
 def test_each_route_has_its_own_reason(server):

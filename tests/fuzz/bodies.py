@@ -119,6 +119,7 @@ OWN = {
     "regex": lambda r: r.choice(PATTERNS), "guided_grammar": lambda r: r.choice(GRAMMARS),
     "grammar": lambda r: r.choice(GRAMMARS), "ebnf": lambda r: r.choice(GRAMMARS[:2]),
     "guided_choice": lambda r: ["a", "b c"], "tool_choice": lambda r: r.choice(("auto", "none")),
+    **{name: lambda r: None for name in ("source_lang", "target_lang", "decoder_prompt")},
     "suffix": lambda r: None, "chat_template": lambda r: None, "instruction": lambda r: None,
     "chat_template_kwargs": lambda r: {"enable_thinking": True}, "dimensions": lambda r: None,
     "reasoning_effort": lambda r: r.choice(("low", "high")), "audio": lambda r: None,
@@ -148,6 +149,11 @@ BY_ROUTE = {
     **{route: {"truncate_prompt_tokens": lambda r: r.choice((-1, 80))}
        for route in ("/rerank", "/v2/rerank", "/score")},
 }
+BY_ROUTE["/apply-template"] = BY_ROUTE["/v1/chat/completions"]
+BY_ROUTE["/completion"] = BY_ROUTE["/infill"] = {
+    "n_predict": lambda r: r.choice((0, 1, 5, 20)), "n_cmpl": lambda r: r.choice((1, 2)),
+    "repeat_last_n": lambda r: -1, "input_prefix": text, "input_suffix": lambda r: None,
+    "json_schema": lambda r: r.choice(SCHEMA_LIST)}
 BY_ROUTE["/v1/conversations/{id}"] = BY_ROUTE["/v1/conversations"]
 BY_ROUTE["/v1/chat/completions/render"] = BY_ROUTE["/v1/chat/completions"]
 BY_ROUTE["/v1/responses/input_tokens"] = BY_ROUTE["/v1/responses"]

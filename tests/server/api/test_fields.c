@@ -342,6 +342,9 @@ static const struct {
     {"reasoning_effort", "\"reasoning_effort\":\"low\"", HINT},
     {"include_reasoning", "\"include_reasoning\":false", CHANGES},
     {"suffix", "\"suffix\":\"x\"", REFUSED},
+    {"source_lang", "\"source_lang\":\"en\"", REFUSED},
+    {"target_lang", "\"target_lang\":\"de\"", REFUSED},
+    {"decoder_prompt", "\"decoder_prompt\":\"x\"", REFUSED},
     {"modalities", "\"modalities\":[\"audio\"]", REFUSED},
     /* of completions, with a larger base */
     {"max_tokens", "\"max_tokens\":9", CHANGES},
