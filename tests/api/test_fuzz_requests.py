@@ -12,8 +12,8 @@ from harness import PATIENCE, ROOT
 sys.path.append(str(ROOT / "tests/fuzz"))
 import bodies  # noqa: E402 pylint: disable=wrong-import-position
 
-RIGS = ("demo,embed,rank,ollama,vectors", "small,labels,llama", "drafts,decoder,seer", "adapters,states",
-        "replicas,delta,several", "hears")
+RIGS = ("demo,embed,rank,ollama,vectors", "small,labels,llama", "drafts,decoder,seer",
+        "adapters,states", "replicas,delta,several", "hears")
 
 
 @pytest.mark.parametrize("rigs", RIGS)
