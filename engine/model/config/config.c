@@ -433,12 +433,12 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
 
 static void read_positions(config_reader_t *reader, const family_t *family, double tokenizer_max,
                            blueprint_t *bp) {
-  const char *const *keys = family->alibi
-                                ? KEYS("max_seq_len", "seq_length") /* BLOOM has no bound */
-                                : KEYS("max_position_embeddings", "n_positions", "n_ctx");
-  if (family->speech_keys)
-    keys =
-        family->side == SIDE_ENCODER ? KEYS("max_source_positions") : KEYS("max_target_positions");
+  /* One expression: what KEYS makes lives as long as the block in which it stands. */
+  const char *const *keys =
+      family->alibi                  ? KEYS("max_seq_len", "seq_length") /* BLOOM has no bound */
+      : !family->speech_keys         ? KEYS("max_position_embeddings", "n_positions", "n_ctx")
+      : family->side == SIDE_ENCODER ? KEYS("max_source_positions")
+                                     : KEYS("max_target_positions");
   int32_t positions = (int32_t)config_int(reader, keys, family->max_positions, 1, CONTEXT_MAX);
   int64_t base = positions;
   /* Positions of sound are no tokens. */
