@@ -177,11 +177,22 @@ static void fail(completion_t *completion, const inferd_error_t *error) {
 
 /* ---- the whole answer ---- */
 
+/* The answer repeats them, and the body in which they stand is not kept. */
+static bool keep_stops(completion_t *completion) {
+  params_t *params = &completion->params;
+  for (int32_t i = 0; i < params->num_stop; i++) {
+    span_t *stop = &params->stop[i];
+    stop->text = arena_copy(&completion->arena, stop->text, stop->length);
+    if (stop->text == NULL) return false;
+  }
+  return true;
+}
+
 static bool prepare(completion_t *completion) {
   llama_state_t *state = state_of(completion);
   size_t count = (size_t)completion->num_choices;
   state->has_new_line = arena_calloc(&completion->arena, count, sizeof(bool));
-  return state->has_new_line != NULL;
+  return state->has_new_line != NULL && keep_stops(completion);
 }
 
 /* Several answers are a list. */
