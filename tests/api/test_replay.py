@@ -127,7 +127,8 @@ def test_a_timeline_for_people_and_for_perfetto(inferd, journal, tmp_path):
     drawn = sum(event["args"]["tokens"] for event in events if event["name"] == "draws")
     assert rows > 100 and drawn > 100
     seats = [event["args"] for event in events if event["name"] == "waits: all seats are taken"]
-    assert all(0 < wait["first step"] < wait["last step"] for wait in seats) and seats
+    assert all(0 < wait["first step"] <= wait["last step"] for wait in seats)
+    assert any(wait["first step"] < wait["last step"] for wait in seats)
 
 
 # ---- a stored answer ----
