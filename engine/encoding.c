@@ -284,16 +284,6 @@ static bool begin(engine_t *engine) {
   return true;
 }
 
-/* The client pays for what is done, as if the decoder had computed so many tokens. */
-static void charge(engine_t *engine, encoding_run_t *reading, bool is_complete) {
-  const encoding_t *encoding = engine->encoding;
-  const double tokens = (double)encode_work_done(encoding->encode) / encoding->token_work;
-  const int64_t due = (int64_t)(is_complete ? ceil(tokens) : tokens) - reading->charged;
-  waiting_charge(&engine->scheduler->waiting, &engine->groups[reading->request->slot],
-                 (int32_t)due);
-  reading->charged += due;
-}
-
 /* A slice of a run. */
 static void go_on(engine_t *engine, int32_t run) {
   encoding_t *encoding = engine->encoding;
@@ -305,11 +295,11 @@ static void go_on(engine_t *engine, int32_t run) {
   const double ns = (double)(clock_now_ns() - before_ns);
   scheduler_note_tower(engine->scheduler, &engine->groups[reading->request->slot], ns);
   engine->stats.encoder_ns += (uint64_t)ns;
-  charge(engine, reading, is_complete);
+  sight_charge(engine, reading->request,
+               (double)encode_work_done(encoding->encode) / encoding->token_work, is_complete,
+               &reading->charged);
   /* A part that was cut short says little; one that took long says that it is to be shorter. */
-  if (!is_complete && ns > 0)
-    encoding->work_per_ns =
-        fmin(fmax((double)work / ns, encoding->work_per_ns / 2), encoding->work_per_ns * 2);
+  if (!is_complete && ns > 0) encoding->work_per_ns = sight_rate(encoding->work_per_ns, work, ns);
   if (!is_complete) return;
   cross_blocks_fill(encoding->blocks, reading->entry);
   stop(reading);

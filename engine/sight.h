@@ -45,6 +45,13 @@ const vision_t *sight_vision(const struct engine *engine); /* NULL = it sees not
 bool sight_work(struct engine *engine);
 /* The time of a slice, of an encoder's too: while others are there as much as a client may have. */
 double sight_slice_ns(const struct engine *engine);
+/* The work of an ns as it is now believed, when a slice of `work` took `ns`: at most twice what it
+ * was, at least half of it. */
+double sight_rate(double work_per_ns, int64_t work, double ns);
+/* Has the client of a run pay for `tokens`, what its work so far would be in tokens of the model;
+ * *charged is what was paid before. */
+void sight_charge(struct engine *engine, const request_t *request, double tokens, bool is_complete,
+                  int64_t *charged);
 /* The request ends: the views are not lent any more. */
 void sight_leave(struct engine *engine, const request_t *request);
 /* ERR_BAD_REQUEST if pictures and prompt do not match, or are none that the model sees. Loop

@@ -94,13 +94,15 @@ double sight_slice_ns(const engine_t *engine) {
   return pace->step_ns > 0 ? pace->step_ns / 2 : SLICE_ALONE_NS;
 }
 
-/* The client pays for what is done, as if the text model had computed so many tokens. */
-static void charge(engine_t *engine, look_t *look, bool is_complete) {
-  const sight_t *sight = engine->sight;
-  const double tokens = (double)tower_work_done(sight->tower) / sight->token_work;
-  const int64_t due = (int64_t)(is_complete ? ceil(tokens) : tokens) - look->charged;
-  waiting_charge(&engine->scheduler->waiting, &engine->groups[look->request->slot], (int32_t)due);
-  look->charged += due;
+double sight_rate(double work_per_ns, int64_t work, double ns) {
+  return fmin(fmax((double)work / ns, work_per_ns / 2), work_per_ns * 2);
+}
+
+void sight_charge(engine_t *engine, const request_t *request, double tokens, bool is_complete,
+                  int64_t *charged) {
+  const int64_t due = (int64_t)(is_complete ? ceil(tokens) : tokens) - *charged;
+  waiting_charge(&engine->scheduler->waiting, &engine->groups[request->slot], (int32_t)due);
+  *charged += due;
 }
 
 /* A slice of a run. */
@@ -114,11 +116,10 @@ static void go_on(engine_t *engine, int32_t run) {
   const double ns = (double)(clock_now_ns() - before_ns);
   scheduler_note_tower(engine->scheduler, &engine->groups[look->request->slot], ns);
   engine->stats.tower_ns += (uint64_t)ns;
-  charge(engine, look, is_complete);
+  sight_charge(engine, look->request, (double)tower_work_done(sight->tower) / sight->token_work,
+               is_complete, &look->charged);
   /* A part that was cut short says little; one that took long says that it is to be shorter. */
-  if (!is_complete && ns > 0)
-    sight->work_per_ns =
-        fmin(fmax((double)work / ns, sight->work_per_ns / 2), sight->work_per_ns * 2);
+  if (!is_complete && ns > 0) sight->work_per_ns = sight_rate(sight->work_per_ns, work, ns);
   if (!is_complete) return;
   image_rows_fill(sight->rows, look->entry);
   stop(look);
