@@ -113,7 +113,7 @@ const family_t *family_by_body(const char *architecture, size_t length, label_he
 }
 
 static const char alibi[] = "it needs a bias of the scores by distance (ALiBi)";
-static const char two[] = "encoders with decoders behind them are not";
+static const char by_layer[] = "it needs numbers by distance in each layer";
 static const char mamba[] = "it needs layers of Mamba-1";
 static const char lightning[] = "it needs lightning attention";
 static const char reference[] =
@@ -166,14 +166,14 @@ static const struct {
     {"Jamba", mamba},
     {"DebertaModel", "DeBERTa V2 and V3 are (DebertaV2Model)"},
     {"DebertaFor", "DeBERTa V2 and V3 are (DebertaV2Model)"},
+    {"T5Gemma", "it needs layers of Gemma on both sides"},
     {"T5", "its encoder is (T5EncoderModel), and so is T5ForConditionalGeneration"},
-    {"UMT5EncoderModel", "it needs numbers by distance in each layer"},
-    {"UMT5", two},
+    {"UMT5", by_layer},
     {"MT5", "its encoder is (MT5EncoderModel), and so is MT5ForConditionalGeneration"},
     {"Bart", "BartForConditionalGeneration is"},
     {"MBart", "MBartForConditionalGeneration is"},
-    {"PLBart", two},
-    {"Whisper", two},
+    {"PLBart", "it was not compared with its reference yet"},
+    {"Whisper", "WhisperForConditionalGeneration is"},
     {"PaliGemma", "it needs attention in both directions within prompts"},
     {"AyaVision", factor},
     {"Cohere2Vision", factor},
