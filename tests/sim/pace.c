@@ -129,12 +129,13 @@ static double step_bound(const scheduler_t *s) {
   return most - s->pace.debt_ns;
 }
 
-/* What a client may have with its prompts: with slo at least half of what all decodes leave. */
+/* What a client may have with its prompts: with slo at least half of what all decodes, and before
+ * them the tower, leave of the step. */
 static double prompts_bound(const scheduler_t *s, int32_t tenant) {
   const tenant_pace_t *client = &s->waiting.tenants.all[tenant].pace;
   double bound = client_bound(s, tenant);
   double own = client->number == s->pace.number ? client->decodes_ns : 0;
-  double left = step_bound(s) - s->cost.ns[COST_STEP] - s->pace.decodes_ns;
+  double left = step_bound(s) - sees_tower_ns(s, -1) - s->cost.ns[COST_STEP] - s->pace.decodes_ns;
   if (!sim.scenario->options.slo_policy || own >= bound) return bound;
   return MAX(bound, own + left / 2);
 }
