@@ -284,6 +284,7 @@ typedef struct admission {
   bool spares_blocks;    /* the very first, where one of these lacked blocks in the plan before:
                           * blocks, too, are for those who stay within theirs */
   bool is_spared;        /* it left somebody out for that */
+  bool passed_others;    /* by best effort, where another one waits and nothing ran */
   int64_t best_left_out; /* priority, of those that this walk leaves to the next one */
   const group_t *ahead;  /* NULL, or the prefill that a group must be shorter than */
   int32_t num_seqs;      /* that count against max_num_seqs */
@@ -462,9 +463,12 @@ static bool lacks_blocks(scheduler_t *scheduler, const admission_t *admission,
 static bool visit(scheduler_t *scheduler, admission_t *admission, group_t *group) {
   waiting_t *waiting = &scheduler->waiting;
   /* Groups by best effort stand behind all others, and none begins while one of these waits; but if
-   * nothing runs, that one waits for rows which they hold. */
-  if (plan_is_out(scheduler, group))
+   * nothing runs, that one waits for rows which they hold: then one begins. */
+  if (plan_is_out(scheduler, group)) {
+    admission->passed_others = true;
     return scheduler->pace.class == CLASS_BEST_EFFORT && scheduler->running.count == 0;
+  }
+  if (admission->passed_others && scheduler->running.count > 0) return false;
   if (is_behind_better(scheduler, admission, group)) return false;
   if (is_held(scheduler, group)) {
     waiting_hold(waiting, group);

@@ -389,13 +389,22 @@ static int32_t count_live(const group_t *group) {
   return count;
 }
 
+/* Whether a group waits that this part of the plan is without, and that comes before all of it. If
+ * nothing runs, it waits for what these hold, and one of them comes. */
+static bool others_wait(scheduler_t *scheduler) {
+  const tenant_t *next = tenants_next(&scheduler->waiting.tenants);
+  return scheduler->pace.class == CLASS_BEST_EFFORT && scheduler->running.count > 0 &&
+         next != NULL && !next->first->best_effort;
+}
+
 /* Swaps groups in, in the order of `swapped`, up to the first that does not fit. While a swapped
  * group is left, no group of `waiting` is admitted. */
 static void plan_swapped(scheduler_t *scheduler) {
   int32_t num_seqs = scheduler->swapped.head != NULL ? plan_count_running(scheduler) : 0;
   for (group_t *group = scheduler->swapped.head, *next, *none = NULL; group != NULL; group = next) {
     next = group->next;
-    if (plan_is_out(scheduler, group)) return; /* those by best effort stand last */
+    /* Those by best effort stand last, and behind others that wait. */
+    if (plan_is_out(scheduler, group) || others_wait(scheduler)) return;
     int32_t count = group->width;
     bool room = num_seqs + count <= scheduler->options.max_num_seqs &&
                 count_live(group) <= plan_budget_left(scheduler);
@@ -497,14 +506,6 @@ static void collect_leaving(scheduler_t *scheduler) {
   floor_collect(scheduler->pool, most);
 }
 
-/* Whether a group waits that this part of the plan is without, and that comes before all of it. If
- * nothing runs, it waits for what some of these hold. */
-static bool others_wait(scheduler_t *scheduler) {
-  const tenant_t *next = tenants_next(&scheduler->waiting.tenants);
-  return scheduler->pace.class == CLASS_BEST_EFFORT && scheduler->running.count > 0 &&
-         next != NULL && !next->first->best_effort;
-}
-
 /* Plans the groups of a class behind those that are planned. */
 static void plan_groups(scheduler_t *scheduler, uint64_t now_ns, plan_class_t class) {
   const plan_t *plan = &scheduler->plan;
@@ -514,7 +515,7 @@ static void plan_groups(scheduler_t *scheduler, uint64_t now_ns, plan_class_t cl
    * free now: plan the others. If they find none either, the next plan has one group less. */
   bool starved = plan->num_preempted > 0 && plan->num_entries == 0;
   if (starved && scheduler->running.head != NULL) plan_all_running(scheduler, now_ns);
-  if (plan->num_preempted == 0 && !others_wait(scheduler)) plan_swapped(scheduler);
+  if (plan->num_preempted == 0) plan_swapped(scheduler);
   if (plan->num_preempted == 0 && (!plan_host_first(scheduler) || scheduler->options.fair_share))
     plan_admit(scheduler, now_ns, NULL);
   if (plan->num_entries == 0 && plan_ends_pause(scheduler)) plan_all_running(scheduler, now_ns);

@@ -34,6 +34,14 @@ static uint64_t tenant_of(const group_t *g) {
   return check_track(&g->sequence)->script->tenant;
 }
 
+/* Whether it, or one of the same key that stands before it, would be too many beside those. */
+static bool is_beyond(const group_t *g, int32_t runs, int32_t limit) {
+  for (; g && runs > 0 && limit > 0; g = g->prev && g->prev->tenant == g->tenant ? g->prev : NULL) {
+    if (runs + check_width(g) > limit) return true;
+  }
+  return false;
+}
+
 /* Whether its key may not run it now, or one of the same key that stands before it. */
 bool fair_held(const scheduler_t *s, const group_t *g) {
   int32_t limit = quota_max_running(g->request->quota), runs = 0;
@@ -43,10 +51,17 @@ bool fair_held(const scheduler_t *s, const group_t *g) {
   if (is_held) return true;
   for (const group_t *r = s->running.head; r && limit > 0; r = r->next)
     runs += r->tenant == g->tenant ? check_width(r) : 0;
-  for (; g && runs > 0 && limit > 0; g = g->prev && g->prev->tenant == g->tenant ? g->prev : NULL) {
-    if (runs + check_width(g) > limit) return true;
+  return is_beyond(g, runs, limit);
+}
+
+bool fair_was_held(const scheduler_t *s, const group_t *g) {
+  const group_queue_t *queues[] = {&s->running, &s->waiting.queue, &s->swapped};
+  int32_t limit = quota_max_running(g->request->quota), ran = 0;
+  for (int i = 0; i < 3; i++) {
+    for (const group_t *r = queues[i]->head; r; r = r->next)
+      ran += r->tenant == g->tenant && check_run(r)->runs ? check_width(r) : 0;
   }
-  return false;
+  return is_beyond(g, ran, limit);
 }
 
 static bool is_held_tenant(const scheduler_t *s, uint64_t name) {

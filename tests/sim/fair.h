@@ -14,6 +14,8 @@ void fair_iteration(void); /* after every iteration of the engine */
 const group_t *fair_next(const scheduler_t *scheduler);
 /* Whether its key may not run the group now, or one of the same key that stands before it. */
 bool fair_held(const scheduler_t *scheduler, const group_t *group);
+/* Whether that was so when the plan was begun, from which some may have been sent back since. */
+bool fair_was_held(const scheduler_t *s, const group_t *g);
 /* Whether a waiting group was passed in this step: then the turn may have been another one's. */
 bool fair_passed(const scheduler_t *scheduler);
 

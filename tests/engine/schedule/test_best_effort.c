@@ -186,6 +186,47 @@ Test(best_effort, who_cannot_run_keeps_nothing_from_it) {
   rig_free(rig);
 }
 
+/* A chat that never fits, as if the lines held what it lacks: one of them begins, to end it, and no
+ * more, not even a further choice of it. */
+Test(best_effort, if_nothing_runs_one_begins_before_who_waits) {
+  for (int choices = 1; choices < 3; choices++) {
+    rig_t *rig = rig_of(8, 12, true);
+    group_t *chat = add_chat(rig, 100);
+    rig->requests[rig->count].tenant = BATCH;
+    rig->requests[rig->count].best_effort = true;
+    group_t *first = rig_add_choices(rig, 4, 20, 1, choices), *second = add_line(rig);
+    for (int i = 0; i < 5; i++) {
+      run(rig, 1);
+      ASSERT_EQ(chat->sequence.status, SEQUENCE_WAITING);
+      ASSERT_EQ(first->sequence.status, SEQUENCE_RUNNING);
+      ASSERT_EQ_FOR(second->sequence.status, SEQUENCE_WAITING, "step %d", i);
+      ASSERT_EQ_FOR(rig->scheduler->running.count, 1, "step %d", i);
+    }
+    rig_free(rig);
+  }
+}
+
+/* The same of lines that are on the host. */
+Test(best_effort, if_nothing_runs_one_comes_back_before_who_waits) {
+  scheduler_options_t options = rig_options(8, 512, 1000);
+  options.fair_share = true;
+  options.swap = (swap_options_t){.num_blocks = 100, .mode = PREEMPT_SWAP};
+  rig_t *rig = rig_new(&options, 12, BLOCK, false);
+  scheduler_t *s = rig->scheduler;
+  for (int i = 0; i < 3; i++) add_line(rig);
+  for (int i = 0; i < 40 && s->swapped.count < 2; i++) run(rig, 1);
+  ASSERT_EQ(s->swapped.count, 2);
+  group_t *chat = add_chat(rig, 100);
+  end(rig, s->running.head);
+  for (int i = 0; i < 5; i++) {
+    run(rig, 1);
+    ASSERT_EQ(chat->sequence.status, SEQUENCE_WAITING);
+    ASSERT_EQ_FOR(s->running.count, 1, "step %d", i);
+    ASSERT_EQ_FOR(s->swapped.count, 1, "step %d", i);
+  }
+  rig_free(rig);
+}
+
 /* Prompts that are planned whole, as those of encoders: behind the first, what time is left for. */
 Test(best_effort, whole_prompts_share_a_short_step) {
   rig_t *rig = rig_of(16, 2000, false);
