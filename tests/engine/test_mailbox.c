@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct seen {
   int count;
@@ -179,6 +180,72 @@ Test(mailbox, no_wake_is_lost) {
   pthread_join(thread, &result);
   ASSERT_EQ(result, m);
   mailbox_free(m);
+}
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t slept_ms(mailbox_t *m, int timeout_ms) {
+  const uint64_t begun = now_ns();
+  mailbox_sleep(m, timeout_ms);
+  return (now_ns() - begun) / 1000000;
+}
+
+/* Above a second, too. A wake is good for one sleep; above 10 s nobody is only slow. */
+Test(mailbox, who_is_not_woken_sleeps_as_long_as_asked) {
+  mailbox_t *m;
+  ASSERT_EQ(mailbox_new(4, 4096, &m, NULL), 0);
+  mailbox_wake(m);
+  mailbox_wake(m);
+  ASSERT_LT(slept_ms(m, 60000), 10000);
+  static const int times_ms[] = {0, 1, 30, 1010};
+  for (size_t i = 0; i < sizeof times_ms / sizeof *times_ms; i++) {
+    const uint64_t ms = slept_ms(m, times_ms[i]);
+    ASSERT_GE_FOR(ms, (uint64_t)times_ms[i], "%d ms", times_ms[i]);
+    ASSERT_LT_FOR(ms, 10000 + (uint64_t)times_ms[i], "%d ms", times_ms[i]);
+  }
+  mailbox_free(m);
+}
+
+static void ignore(void *context, const event_t *event) {
+  (void)context, (void)event;
+}
+
+/* Once, and only by a reader that has read something. */
+Test(mailbox, who_wants_room_is_woken_by_the_reader) {
+  mailbox_t *m;
+  ASSERT_EQ(mailbox_new(4, 4096, &m, NULL), 0);
+  ASSERT_EQ(mailbox_publish(m), false);
+  mailbox_want_room(m);
+  ASSERT_EQ(mailbox_drain(m, ignore, NULL), 0);
+  ASSERT_EQ(m->wake_pending, false);
+  for (uint32_t id = 1; id < 3; id++) {
+    emit(m, id);
+    ASSERT_EQ(mailbox_publish(m), true);
+    ASSERT_EQ(mailbox_publish(m), false);
+    ASSERT_EQ(mailbox_drain(m, ignore, NULL), 1);
+    ASSERT_EQ_FOR(m->wake_pending, id == 1, "event %u", id);
+    m->wake_pending = false;
+  }
+  mailbox_free(m);
+}
+
+/* So many requests as were asked for wait at once, in order, also where the ring wraps. */
+Test(mailbox, as_many_requests_wait_as_were_asked_for) {
+  for (uint32_t most = 1; most < 10; most++) {
+    mailbox_t *m;
+    ASSERT_EQ(mailbox_new(most, 4096, &m, NULL), 0);
+    uintptr_t sent = 0, seen = 0;
+    for (int round = 0; round < 5; round++) {
+      for (uint32_t i = 0; i < most; i++) mailbox_post(m, (request_t *)(++sent * 64));
+      for (uint32_t i = 0; i < most; i++) ASSERT_EQ((uintptr_t)mailbox_receive(m), ++seen * 64);
+      cr_assert_null(mailbox_receive(m));
+    }
+    mailbox_free(m);
+  }
 }
 
 enum { CANCEL_SLOTS = 8, CANCEL_ROUNDS = 100000 };

@@ -1,6 +1,7 @@
 /* test_cross_blocks.c: K and V of sources in the scheduler: what is kept, what goes first, what the
  * prefix cache shares behind them, groups that wait for them, and whose source is next.
  */
+#include "engine/base/util.h"
 #include "engine/schedule/cross_blocks.h"
 #include "engine/schedule/sources.h"
 #include "tests/engine/schedule/block_check.h"
@@ -113,6 +114,105 @@ Test(cross_blocks, what_is_dropped_leaves_its_blocks) {
   cross_blocks_free(cross);
 }
 
+/* Keys that begin alike stand in one place of the table, whichever of them goes. */
+Test(cross_blocks, keys_that_begin_alike_are_told_apart) {
+  for (int gone = 0; gone < 3; gone++) {
+    cross_blocks_t *cross = make_blocks();
+    asking_t all[3];
+    int32_t entries[3], length;
+    for (int i = 0; i < 3; i++) {
+      ask(&all[i], 1, 7, 3 + i);
+      all[i].source.key.bytes[31] = (uint8_t)i;
+      entries[i] = put(cross, &all[i]);
+      ASSERT_GT(entries[i], 0);
+    }
+    cross_blocks_drop(cross, entries[gone]);
+    for (int i = 0; i < 3; i++) {
+      ASSERT_EQ_FOR(cross_blocks_has(cross, &all[i].request), i != gone, "%d of %d", i, gone);
+      if (i == gone) continue;
+      (void)cross_blocks_use(cross, &all[i].request, &length);
+      ASSERT_EQ(length, 3 + i);
+    }
+    ASSERT_EQ(cross_blocks_num_entries(cross), 2);
+    cross_blocks_free(cross);
+  }
+}
+
+/* Three entries of two blocks fill it. The first that goes is the one of least mark; of equal marks
+ * the one that was used least recently; no more of them than are needed, and none in vain. */
+Test(cross_blocks, no_more_goes_than_must) {
+  static const struct {
+    cross_mark_t marks[3];
+    int32_t used, positions; /* which is used last; of the one that comes */
+    bool fits, stays[3];
+  } cases[] = {
+      {{CROSS_MAY_GO, CROSS_MAY_GO, CROSS_MAY_GO}, 2, 8, true, {false, true, true}},
+      {{CROSS_MAY_GO, CROSS_MAY_GO, CROSS_MAY_GO}, 0, 8, true, {true, false, true}},
+      {{CROSS_MAY_GO, CROSS_MAY_GO, CROSS_MAY_GO}, 0, 9, true, {true, false, false}},
+      {{CROSS_IS_WANTED, CROSS_MAY_GO, CROSS_MAY_GO}, 2, 8, true, {true, false, true}},
+      {{CROSS_IS_WANTED, CROSS_MAY_GO, CROSS_MAY_GO}, 1, 8, true, {true, true, false}},
+      {{CROSS_IS_WANTED, CROSS_IS_WANTED, CROSS_IS_WANTED}, 1, 8, true, {false, true, true}},
+      {{CROSS_MUST_STAY, CROSS_IS_WANTED, CROSS_MAY_GO}, 2, 8, true, {true, true, false}},
+      {{CROSS_MUST_STAY, CROSS_IS_WANTED, CROSS_MAY_GO}, 2, 16, true, {true, false, false}},
+      {{CROSS_MUST_STAY, CROSS_MUST_STAY, CROSS_MAY_GO}, 2, 9, false, {true, true, true}},
+      {{CROSS_MUST_STAY, CROSS_MUST_STAY, CROSS_MUST_STAY}, 2, 1, false, {true, true, true}},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    cross_blocks_t *cross = make_blocks();
+    asking_t all[3], next;
+    int32_t length;
+    for (int i = 0; i < 3; i++) {
+      ask(&all[i], (uint8_t)(1 + i), 7, 8);
+      ASSERT_GT(put(cross, &all[i]), 0);
+    }
+    (void)cross_blocks_use(cross, &all[cases[c].used].request, &length);
+    cross_blocks_mark(cross, &all[0].request, CROSS_MUST_STAY);
+    cross_blocks_unmark(cross);
+    for (int i = 0; i < 3; i++) {
+      cross_blocks_mark(cross, &all[i].request, cases[c].marks[i]);
+      cross_blocks_mark(cross, &all[i].request, CROSS_MAY_GO); /* the highest counts */
+    }
+    ask(&next, 9, 7, cases[c].positions);
+    cross_blocks_mark(cross, &next.request, CROSS_MUST_STAY); /* it has no entry */
+    ASSERT_EQ_FOR(put(cross, &next) != 0, cases[c].fits, "case %zu", c);
+    for (int i = 0; i < 3; i++)
+      ASSERT_EQ_FOR(cross_blocks_has(cross, &all[i].request), cases[c].stays[i], "case %zu, %d", c,
+                    i);
+    cross_blocks_free(cross);
+  }
+}
+
+/* As many entries as blocks, each of one. */
+Test(cross_blocks, the_table_may_be_full) {
+  cross_blocks_t *cross = make_blocks();
+  asking_t all[COUNT + 1];
+  for (int i = 0; i <= COUNT; i++) {
+    ask(&all[i], (uint8_t)(1 + i), 7, 1 + i % BLOCK);
+    ASSERT_GT_FOR(put(cross, &all[i]), 0, "entry %d", i);
+    ASSERT_EQ(cross_blocks_num_entries(cross), MIN(i + 1, COUNT));
+  }
+  for (int i = 0; i <= COUNT; i++)
+    ASSERT_EQ_FOR(cross_blocks_has(cross, &all[i].request), i > 0, "entry %d", i);
+  cross_blocks_free(cross);
+}
+
+/* What is not filled is read by nobody, and is not there; it does not go either. */
+Test(cross_blocks, what_is_begun_stays) {
+  cross_blocks_t *cross = make_blocks();
+  asking_t begun, next;
+  const int32_t *table;
+  ask(&begun, 1, 7, 12);
+  ask(&next, 2, 7, 13);
+  ASSERT_EQ(cross_blocks_is_begun(cross, &begun.request), false);
+  const int32_t entry = cross_blocks_take(cross, &begun.request, 12, &table);
+  ASSERT_EQ(put(cross, &next), 0);
+  ASSERT_EQ(cross_blocks_is_begun(cross, &begun.request), true);
+  cross_blocks_fill(cross, entry);
+  ASSERT_EQ(cross_blocks_is_begun(cross, &begun.request), false);
+  ASSERT_GT(put(cross, &next), 0);
+  cross_blocks_free(cross);
+}
+
 /* ---- the scheduler ---- */
 
 static group_t *add(rig_t *rig, encoder_source_t *source, uint8_t key) {
@@ -203,4 +303,57 @@ Test(sources, what_a_running_group_reads_stays) {
   ASSERT_EQ(cross_blocks_has(cross, &other.request), false);
   cross_blocks_free(cross);
   rig_free(rig);
+}
+
+/* By what their clients were served, then by arrival; but for those that have one in the encoder,
+ * those that it reads already, and those that are too long. */
+Test(sources, the_encoder_serves_clients_by_turns) {
+  scheduler_options_t options = rig_options(4, 64, 64);
+  options.fair_share = true;
+  rig_t *rig = rig_new(&options, FIRST, BLOCK, true);
+  cross_blocks_t *cross = rig->scheduler->cross_blocks = make_blocks();
+  static const uint64_t tenants[] = {1, 1, 2, 3};
+  encoder_source_t sources[4];
+  group_t *groups[4];
+  for (int i = 0; i < 4; i++) {
+    rig->requests[rig->count].tenant = tenants[i];
+    groups[i] = add(rig, &sources[i], (uint8_t)(1 + i));
+  }
+  rig_step(rig);
+  tenant_t *all = rig->scheduler->waiting.tenants.all;
+  pictures_begun_t begun = {.count = 0};
+  for (int i = 0; i < 4; i++) all[groups[i]->tenant].served = 10;
+  ASSERT_EQ(sources_next(rig->scheduler, &begun, 8) == groups[0], true);
+  all[groups[3]->tenant].served = 9;
+  ASSERT_EQ(sources_next(rig->scheduler, &begun, 8) == groups[3], true);
+  sources[3].length = 9;
+  ASSERT_EQ(sources_next(rig->scheduler, &begun, 8) == groups[0], true);
+  begun.groups[begun.count++] = groups[1]; /* another one of its client */
+  ASSERT_EQ(sources_next(rig->scheduler, &begun, 8) == groups[2], true);
+  const int32_t *table;
+  ASSERT_GT(cross_blocks_take(cross, groups[2]->request, 8, &table), 0);
+  ASSERT_EQ(sources_next(rig->scheduler, &begun, 8) == NULL, true);
+  cross_blocks_free(cross);
+  rig_free(rig);
+}
+
+/* That of one that was preempted goes behind that of one that has not begun. */
+Test(sources, what_may_be_computed_again_goes_last) {
+  for (int preempted = 0; preempted < 2; preempted++) {
+    cross_blocks_t *cross;
+    rig_t *rig = make(&cross);
+    encoder_source_t sources[2];
+    group_t *first = add(rig, &sources[0], 1), *second = add(rig, &sources[1], 2);
+    fill(cross, first);
+    fill(cross, second);
+    first->num_preemptions = preempted;
+    sources_mark(rig->scheduler);
+    asking_t next;
+    ask(&next, 9, 7, 12);
+    ASSERT_GT(put(cross, &next), 0);
+    ASSERT_EQ(cross_blocks_has(cross, first->request), preempted == 1);
+    ASSERT_EQ(cross_blocks_has(cross, second->request), preempted == 0);
+    cross_blocks_free(cross);
+    rig_free(rig);
+  }
 }

@@ -150,6 +150,69 @@ Test(ledger, the_refusal_names_the_limit) {
   cr_assert_not_null(strstr(error.message, "max_request_memory, 1000 bytes"));
 }
 
+/* So many clients that several have one place of the table: they come and go in every order. */
+Test(ledger, clients_that_share_a_place_are_told_apart) {
+  enum { CLIENTS = 5000 };
+  static charge_t all[CLIENTS];
+  ledger_t *large = ledger_new(3 * CLIENTS);
+  for (uint64_t i = 0; i < CLIENTS; i++) {
+    all[i] = charge_open(large, i, (ledger_kind_t)(i % LEDGER_KINDS));
+    cr_assert(charge_resize(&all[i], 1 + i % 3));
+  }
+  ASSERT_EQ(ledger_stats(large).clients, CLIENTS);
+  for (int i = 0; i < CLIENTS; i += 2) charge_drop(&all[i]);
+  ASSERT_EQ(ledger_stats(large).clients, CLIENTS / 2);
+  for (int i = 1; i < CLIENTS; i += 2) cr_assert(charge_resize(&all[i], 4));
+  for (int i = CLIENTS - 1; i >= 0; i--) charge_drop(&all[i]);
+  ledger_stats_t stats = ledger_stats(large);
+  ASSERT_EQ(stats.clients, 0);
+  for (int kind = 0; kind < LEDGER_KINDS; kind++) ASSERT_EQ(stats.held[kind], 0);
+  ledger_free(large);
+}
+
+/* The second client lacks memory for five seconds, from the last time that it was refused. */
+Test(ledger, a_refused_client_counts_for_so_long) {
+  const uint64_t lack_ns = (uint64_t)LEDGER_LACK_S * 1000000000u;
+  for (int again = 0; again < 2; again++) {
+    charge_t first = of(1), second = of(2);
+    now = 1;
+    cr_assert(charge_resize(&first, LIMIT));
+    cr_assert_not(charge_resize(&second, 100));
+    now += 10;
+    if (again) cr_assert_not(charge_resize(&second, 100));
+    charge_drop(&first);
+    now = lack_ns + (again ? 10 : 0);
+    cr_assert_not(charge_resize(&first, LIMIT / 2 + 1));
+    cr_assert(charge_resize(&first, LIMIT / 2));
+    now++;
+    cr_assert(charge_resize(&first, LIMIT / 2 + 1));
+    charge_drop(&first);
+  }
+}
+
+/* One more than are remembered are refused, one in each nanosecond: the first is forgotten. */
+Test(ledger, the_oldest_lack_is_forgotten_first) {
+  enum { LARGE = 1000000 };
+  const uint64_t lack_ns = (uint64_t)LEDGER_LACK_S * 1000000000u;
+  ledger_t *large = ledger_new(LARGE);
+  charge_t all = charge_open(large, 1000, LEDGER_body);
+  cr_assert(charge_resize(&all, LARGE));
+  for (uint64_t i = 0; i <= LEDGER_LACKS_MAX; i++) {
+    charge_t charge = charge_open(large, i, LEDGER_body);
+    now = 1 + i;
+    cr_assert_not(charge_resize(&charge, 1));
+  }
+  charge_drop(&all);
+  for (size_t gone = 0; gone < 3; gone++) {
+    now = lack_ns + 1 + gone; /* the lack of client `gone` has ended */
+    const size_t share = LARGE / (1 + LEDGER_LACKS_MAX - gone);
+    cr_assert_not(charge_resize(&all, share + 1), "%zu", gone);
+    cr_assert(charge_resize(&all, share), "%zu", gone);
+    charge_drop(&all);
+  }
+  ledger_free(large);
+}
+
 static void *work(void *argument) {
   uint64_t client = (uint64_t)(uintptr_t)argument;
   for (int round = 0; round < 20000; round++) {
