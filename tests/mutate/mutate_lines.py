@@ -22,7 +22,8 @@ from pathlib import Path
 
 # What is mutated, and the unit tests that are asked: a program, its suites.
 SUITES = ("scheduler fairness block prefix sharing slices slo snapshots swap waiting pace looks "
-          "floor draft drafter predict sequence share mailbox quota batch windows").split()
+          "floor draft drafter predict sequence share mailbox quota batch windows best_effort "
+          "pictures cross_blocks sources choices beam states").split()
 ENGINE = ("engine", "@(" + "|".join(SUITES) + ")/*")
 TARGETS = (("engine/schedule/**/*.c", ENGINE), ("engine/mailbox.c", ENGINE),
            ("engine/share.c", ENGINE), ("server/ledger/*.c", ("ledger", "*")))
