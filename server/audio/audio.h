@@ -66,6 +66,7 @@ typedef struct audio_state {
   int32_t num_prompt_ids;
   audio_window_t *windows;
   int32_t num_windows, ids_max;
+  int32_t num_begun;  /* windows[0 .. num_begun) are the engine's, or were */
   double duration_s;  /* of the sound */
   uint64_t helper_ns; /* of the process that decoded it */
   /* the writer, loop thread */
@@ -97,6 +98,9 @@ int audio_unpack(completion_t *completion, reader_t *reader, buffer_t *body);
 int audio_spread(completion_t *completion);
 void audio_free(completion_t *completion);
 
+/* Windows of a sound that the engine has at once, at most: one is with the encoder, and others are
+ * written meanwhile. A long sound fills a step like other clients, and not the queue. */
+enum { AUDIO_WINDOWS_AT_ONCE = 16 };
 /* rounds.c: which request comes first, and what comes behind one that has ended. */
 int audio_equip(completion_t *completion);
 void audio_drawn(choice_t *choice, const event_t *event);

@@ -77,7 +77,7 @@ static void ask_text(input_t *input, float temperature) {
   request->params.num_bad_words = state->num_suppressed;
   request->params.num_allowed_ids = 0;
   request->params.num_logprob_token_ids = 0;
-  input->waits = true;
+  input_submit(input);
 }
 
 static int refuse_memory(completion_t *completion) {
@@ -113,12 +113,21 @@ static int take_room(completion_t *completion) {
   return completion_charge_ids(completion, 0);
 }
 
+/* No more than have seats, so that none waits for another one of its own sound in the queue. */
+static int32_t most_at_once(const completion_t *completion) {
+  const int64_t queue = completion->server->config->max_queue_requests;
+  const int64_t seats = MIN(completion->info->max_num_seqs, queue);
+  return (int32_t)MIN(seats, AUDIO_WINDOWS_AT_ONCE);
+}
+
 int audio_equip(completion_t *completion) {
   audio_state_t *state = audio_state(completion);
   const int code = take_room(completion);
   if (code != 0) return code;
+  state->num_begun = MIN(completion->num_inputs, most_at_once(completion));
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
+    input->held_back = i >= state->num_begun;
     input->request.source = &state->windows[i].source;
     input->request.params.num_logprobs = 0;
     ask_start(input);
@@ -175,6 +184,13 @@ static bool try_again(const audio_state_t *state, input_t *input) {
   return true;
 }
 
+/* The next window begins when one has ended. */
+static void begin_next(completion_t *completion) {
+  audio_state_t *state = audio_state(completion);
+  if (state->num_begun == state->num_windows) return;
+  input_submit(&completion->inputs[state->num_begun++]);
+}
+
 bool audio_again(input_t *input) {
   completion_t *completion = input->completion;
   audio_state_t *state = audio_state(completion);
@@ -182,6 +198,7 @@ bool audio_again(input_t *input) {
   if (window->round == AUDIO_WRITE && try_again(state, input)) return true;
   if (window->round == AUDIO_WRITE) {
     window->round = AUDIO_DONE;
+    begin_next(completion);
     return false;
   }
   window->started = true;

@@ -75,8 +75,10 @@ static void header_priority(completion_t *completion) {
 _Static_assert((int)PROMPTS_MAX <= (int)EMBEDDING_INPUTS_MAX, "the bound of all routes");
 _Static_assert((int)EMBEDDING_INPUTS_MAX <= (int)SUBMIT_MAX, "the engine takes all at once");
 
-/* Submits the requests. Their prompt tokens count for the rate and the quotas of the key. */
-static int submit(completion_t *completion, request_t *const *requests, inferd_error_t *error) {
+/* Submits the requests. The prompt tokens of all inputs count for the rate and the quotas of the
+ * key, those of inputs that are held back, too. */
+static int submit(completion_t *completion, request_t *const *requests, int count,
+                  inferd_error_t *error) {
   const server_t *server = completion->server;
   api_key_t *key = completion->key;
   int64_t tokens = 0, now_s = (int64_t)time(NULL);
@@ -88,7 +90,7 @@ static int submit(completion_t *completion, request_t *const *requests, inferd_e
     code = api_key_check_tokens(key, tokens, completion->queued_ns, wait_s, error);
     if (code == 0) code = tally_check(server->tally, key, tokens, now_s, wait_s, error);
   }
-  if (code == 0) code = engine_submit(server->engine, requests, completion->num_inputs, error);
+  if (code == 0) code = engine_submit(server->engine, requests, count, error);
   if (code != 0) return code;
   api_key_take_tokens(key, tokens, completion->queued_ns);
   completion->tally = tally_row(server->tally, key, completion_model_name(completion));
@@ -108,6 +110,7 @@ static void admit(completion_t *completion) {
   server_t *server = completion->server;
   completions_t *live = server->live;
   request_t *requests[EMBEDDING_INPUTS_MAX];
+  int count = 0;
   inferd_error_t error = {0};
   int code = find_adapter(completion, &error);
   uint64_t domain = completion_cache_domain(completion, completion->lora);
@@ -128,7 +131,7 @@ static void admit(completion_t *completion) {
     request->best_effort = completion->best_effort;
     request->quota = completion->key != NULL ? &completion->key->quota : NULL;
     request->arrival_ns = completion->arrival_ns;
-    requests[i] = request;
+    if (!completion->inputs[i].held_back) requests[count++] = request;
   }
   stage_log_checked(completion);
   completion->queued_ns = clock_now_ns();
@@ -137,7 +140,7 @@ static void admit(completion_t *completion) {
   } else if (code == 0 && !completion->dialect->prepare(completion)) {
     code = error_set(&error, ERR_INTERNAL, NULL, "Out of memory.");
   } else if (code == 0) {
-    code = submit(completion, requests, &error);
+    code = submit(completion, requests, count, &error);
   }
   if (code != 0) {
     if (code == ERR_CONTEXT_LENGTH && error.param[0] == '\0') {
@@ -148,9 +151,9 @@ static void admit(completion_t *completion) {
   }
   completion->admitted = true;
   stage_log_queued(completion);
-  completion->outstanding = completion->num_inputs;
+  completion->outstanding = count;
   if (live->engine_requests == 0) live->busy_since_ns = completion->queued_ns;
-  live->engine_requests += completion->num_inputs;
+  live->engine_requests += count;
   completion_forget_input(completion);
   metrics_admitted(server->metrics, completion->queued_ns - completion->arrival_ns);
 }

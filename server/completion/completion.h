@@ -77,7 +77,8 @@ struct input {
   int32_t num_choices;
   int32_t num_cached_tokens, num_floor_tokens;
   bool prompt_counted, done; /* counted: in the use of the key */
-  bool waits;                /* a further request of it is submitted at the end of the turn */
+  bool held_back;            /* its first request is not submitted yet; `again` of another does */
+  bool waits;                /* a request of it is submitted at the end of the turn */
   uint64_t scheduled_ns;     /* by the engine's stamp, once DONE; 0 = never */
 };
 
@@ -133,6 +134,7 @@ struct completion {
   const char *reply_type;    /* Content-Type of `reply`; NULL = JSON */
   completion_t *next_again;  /* in the list of those with inputs that wait */
   bool goes_again;           /* it is in that list */
+  bool lacks_room;           /* inputs that wait are submitted when a request of it has ended */
   bool in_pieces, streaming; /* streaming: the status line was sent */
   uint64_t last_write_ns;
   span_t call_id;       /* chat: that the model gave the call that begins now; NULL = none */

@@ -39,7 +39,7 @@ struct dialect {
    * thread, while there is an exchange; returns false if memory is short. `unpack` appends a body
    * of completions to `body`, and what it keeps goes to completion->dialect_state; `spread`
    * replaces the prompts that were read of it; `equip` adds to the requests that were made of
-   * these. Each returns 0 or an error in the intake. */
+   * these, and may hold inputs back, though not all. Each returns 0 or an error in the intake. */
   bool (*open)(completion_t *completion);
   int (*unpack)(completion_t *completion, reader_t *reader, buffer_t *body);
   int (*spread)(completion_t *completion);
@@ -77,9 +77,9 @@ struct dialect {
   void (*take)(choice_t *choice, output_kind_t kind, const char *text, size_t length);
   /* NULL, or hears of each token before its text is taken. */
   void (*drawn)(choice_t *choice, const event_t *event);
-  /* NULL, or: the request of an input has ended well. Returns true if the input goes on: with
-   * another request, that of this input or of others, for which it has set `waits`; or when another
-   * input has ended. What the choice has taken is dropped then. */
+  /* NULL, or: the request of an input has ended well. Calls input_submit for what comes next, of
+   * this input or of others. Returns true if this one goes on, now or when another has ended: what
+   * its choice has taken is dropped then. */
   bool (*again)(input_t *input);
   /* Stream: sends what was taken since the last call, if anything. `last`: the choice has ended;
    * choice->finish, stop_token_id and stop_string say why. May be called without new text. */
@@ -108,6 +108,8 @@ extern const dialect_t text_dialect, chat_dialect; /* sse.c */
 /* completion.c: takes a request of a route of this dialect. Loop thread; handlers call it. */
 void completion_start(exchange_t *exchange, const dialect_t *dialect);
 
+/* events.c: submits the input's request at the end of the turn. Called by `again` alone. */
+void input_submit(input_t *input);
 /* events.c: the job of `settle` has ended; completion->settling is false again. Loop thread, inside
  * completions_enter. */
 void completion_settled(completion_t *completion);

@@ -291,20 +291,39 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   if (completion->params.stream) completion->dialect->chunk(choice, true);
 }
 
+void completion_give_back(const input_t *input) {
+  const int64_t tokens = input_prompt_tokens(input);
+  api_key_take_tokens(input->completion->key, -tokens, clock_now_ns());
+  tally_reserve(input->completion->tally, -tokens);
+}
+
 /* What a request that never began has not used goes back to the rate of its key. */
 static void count_usage(input_t *input, const event_t *event) {
   if (event->first_scheduled_ns == 0) {
-    api_key_take_tokens(input->completion->key, -(int64_t)input_prompt_tokens(input),
-                        clock_now_ns());
-    tally_reserve(input->completion->tally, -(int64_t)input_prompt_tokens(input));
+    completion_give_back(input);
   } else {
     count_prompt(input, event);
   }
 }
 
+/* ---- further requests of a completion ---- */
+
+static void join_again(completion_t *completion) {
+  completions_t *live = completion->server->live;
+  if (completion->goes_again) return;
+  completion->goes_again = true;
+  completion->next_again = live->again;
+  live->again = completion;
+}
+
+void input_submit(input_t *input) {
+  input->waits = true;
+  join_again(input->completion);
+}
+
 /* Whether the input goes on by its dialect: see `again`. */
-static bool goes_on(completions_t *live, input_t *input) {
-  completion_t *completion = input->completion;
+static bool goes_on(input_t *input) {
+  const completion_t *completion = input->completion;
   if (completion->exchange == NULL || completion->dialect->again == NULL) return false;
   if (!completion->dialect->again(input)) return false;
   for (int32_t i = 0; i < input->num_choices; i++) {
@@ -312,31 +331,50 @@ static bool goes_on(completions_t *live, input_t *input) {
     buffer_clear(&choice->text);
     choice->num_tokens = choice->unsent_tokens = 0;
   }
-  if (completion->goes_again) return true;
-  completion->goes_again = true;
-  completion->next_again = live->again;
-  live->again = completion;
   return true;
 }
 
-/* Submits the further requests of a completion. */
+static bool is_lack(int code) {
+  return code == ERR_QUEUE_FULL || code == ERR_RATE_LIMITED || code == ERR_QUEUE_TIMEOUT;
+}
+
+/* Of an answer that has begun, what found no room in the queue, or lost it, is submitted again when
+ * another of its requests has ended: the work before it was not for nothing. False: there is none,
+ * or it is another error. */
+static bool may_wait(const completion_t *completion, int code) {
+  return is_lack(code) && completion->begun && completion->outstanding > 0 &&
+         completion->exchange != NULL && completion->dialect->again != NULL;
+}
+
+/* The engine has not taken requests[count]. */
+static void refuse_again(completion_t *completion, request_t *const *requests, int count,
+                         const inferd_error_t *error) {
+  for (int i = 0; i < count; i++) {
+    input_t *input = requests[i]->owner;
+    input->done = input->waits = true;
+  }
+  completion->lacks_room = may_wait(completion, error->code);
+  if (!completion->lacks_room) completion_fail(completion, error);
+}
+
+/* Each waits from now on: its time in the queue and its place there are not those of the first. */
 static void go_again(completions_t *live, completion_t *completion) {
   request_t *requests[EMBEDDING_INPUTS_MAX];
   int count = 0;
   inferd_error_t error;
-  completion->goes_again = false;
+  completion->goes_again = completion->lacks_room = false;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
     if (!input->waits) continue;
     input->waits = false;
     if (completion->exchange == NULL) continue;
-    input->done = false;
+    input->done = input->held_back = false;
     input->request.id = ++live->next_request_id;
+    input->request.arrival_ns = clock_now_ns();
     requests[count++] = &input->request;
   }
   if (count > 0 && engine_submit(live->server->engine, requests, count, &error) != 0) {
-    for (int i = 0; i < count; i++) ((input_t *)requests[i]->owner)->done = true;
-    completion_fail(completion, &error);
+    refuse_again(completion, requests, count, &error);
     return;
   }
   completion->outstanding += count;
@@ -351,7 +389,12 @@ static void on_done(completions_t *live, input_t *input, const event_t *event) {
   input->scheduled_ns = event->first_scheduled_ns;
   completion->outstanding--;
   live->engine_requests--;
-  if (!failed && goes_on(live, input)) {
+  if (event->finish == FINISH_ERROR && may_wait(completion, event->error_code)) {
+    input->waits = completion->lacks_room = true;
+    return;
+  }
+  if (completion->lacks_room) join_again(completion);
+  if (!failed && goes_on(input)) {
     count_usage(input, event);
     return;
   }

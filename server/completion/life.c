@@ -182,10 +182,13 @@ static void completion_cancel(completion_t *completion) {
   if (completion->working &&
       (lanes_withdraw(&completion->intake->job) || pictures_leave(&completion->pictures)))
     completion->working = false;
-  if (completion->outstanding == 0) return;
+  if (!completion->admitted) return;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
-    if (!input->done && !input->waits) engine_cancel(completion->server->engine, &input->request);
+    if ((input->held_back || input->waits) && !input->prompt_counted)
+      completion_give_back(input);
+    else if (!input->done && !input->held_back && !input->waits)
+      engine_cancel(completion->server->engine, &input->request);
   }
 }
 

@@ -22,6 +22,7 @@ void stage_log_checked(const completion_t *completion) {
 void stage_log_queued(const completion_t *completion) {
   if (!log_wanted(LOG_DEBUG)) return;
   for (int32_t i = 0; i < completion->num_inputs; i++) {
+    if (completion->inputs[i].held_back) continue;
     log_line(LOG_DEBUG, EVENT_NAME, "request %llu: queued",
              (unsigned long long)completion->inputs[i].request.id);
   }

@@ -3,11 +3,13 @@ hours, forms without an end, and a process of decoders that dies."""
 
 import base64
 import json
+import math
 import os
 import random
 import signal
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -50,6 +52,43 @@ def honest(server):
     answer = send(server, form(hearing.wav(0.5)), HONEST)
     assert answer.status == 200, answer
     return answer.json["text"]
+
+
+def audio_of(seconds, seed):
+    """8 bits at 8,000 a second: silence, and tones of drawn heights, half a minute each."""
+    rng, parts = random.Random(seed), []
+    for _ in range(0, seconds, 30):
+        period = rng.randrange(4, 90)
+        wave = bytes(int(128 + 90 * math.sin(2 * math.pi * i / period)) for i in range(period))
+        parts.append(((bytes([128]) if rng.randrange(3) == 0 else wave) * 240000)[:240000])
+    return hearing.wav_of(b"".join(parts)[:8000 * seconds], 8000, 1, 8)
+
+
+class Listens(threading.Thread):
+    """A streamed transcript of the attacker's."""
+
+    def __init__(self, server, file):
+        super().__init__(daemon=True)
+        self.events, self.failure = [], None
+        self.connection = server.connection(300)
+        self.begun = threading.Event()
+        self.body = form(file, stream="true")
+        self.start()
+
+    def run(self):
+        try:
+            self.connection.request("POST", "/v1/audio/transcriptions", self.body, {
+                "Authorization": f"Bearer {ATTACKER}",
+                "Content-Type": "multipart/form-data; boundary=b"})
+            answer = self.connection.getresponse()
+            assert answer.status == 200, answer.read()
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    self.events.append(json.loads(line[6:]))
+                    self.begun.set()
+        except (OSError, AssertionError, AttributeError, ValueError) as failure:
+            self.failure = failure
+        self.begun.set()
 
 
 def settled(server):
@@ -174,3 +213,69 @@ def test_a_keeper_that_dies_is_named(request, tmp_path):
     answer = send(server, form(hearing.wav(0.5)))
     assert answer.status == 503 and "is gone" in answer.json["error"]["message"], answer
     assert server.stop() == 0, server.log()
+
+
+HOURS, AT_ONCE = 2 * 3600, 16
+
+
+@pytest.fixture(scope="module")
+def hall(request, keys, tmp_path_factory):
+    """It takes two hours of sound, and has more seats than a file has windows at once."""
+    model = hearing.make(tmp_path_factory.mktemp("hall") / "model", talks=True, encoder_layers=1,
+                         decoder_layers=1, d_model=16, encoder_attention_heads=1,
+                         decoder_attention_heads=1, decoder_ffn_dim=16)
+    server = Server(request.config.getoption("--inferd"), model, "--api-key-file", keys,
+                    "--metrics-auth", "off", "--max-audio-bytes", "60MiB", "--max-request-memory",
+                    "2GiB", "--max-num-seqs", 32, key=HONEST)
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+def runs(server):
+    return server.metric("inferd_encoder_runs_total")
+
+
+def at_once(server):
+    return server.metric("inferd_requests_running") + server.metric("inferd_requests_waiting")
+
+
+def test_two_hours_keep_nobody_waiting(hall):
+    """Beside a file of two hours that is streamed: another client's files are answered within the
+    windows that have seats and as many more, and the file never has more in the engine."""
+    expected = [send(hall, form(hearing.wav(0.5, i)), HONEST).json["text"] for i in range(5)]
+    windows = hall.metric("inferd_audio_windows_total")
+    file = audio_of(HOURS, 1)
+    begun = runs(hall)
+    crowd = Listens(hall, file)
+    assert crowd.begun.wait(300) and crowd.failure is None, crowd.failure
+    windows = hall.metric("inferd_audio_windows_total") - windows
+    assert HOURS / 30 <= windows <= HOURS / 29 + 1
+    assert runs(hall) - begun <= 2 * AT_ONCE, "text comes before most of the file was heard"
+    for i, text in enumerate(expected):
+        before = runs(hall)
+        assert send(hall, form(hearing.wav(0.5, i)), HONEST).json["text"] == text
+        assert runs(hall) - before <= 2 * AT_ONCE + 1
+        assert at_once(hall) <= AT_ONCE
+    assert crowd.is_alive(), "it was there all the time"
+    crowd.join(600)
+    assert crowd.failure is None, crowd.failure
+    assert crowd.events[-1]["type"] == "transcript.text.done"
+    assert crowd.events[-1]["usage"]["seconds"] == HOURS
+    assert "".join(e["delta"] for e in crowd.events[:-1]).strip() == crowd.events[-1]["text"]
+    whole = send(hall, form(file, response_format="verbose_json"))
+    assert whole.status == 200, whole
+    assert whole.json["text"] == crowd.events[-1]["text"] and whole.json["duration"] == HOURS
+    seeks = sorted({segment["seek"] for segment in whole.json["segments"]})
+    assert [segment["seek"] for segment in whole.json["segments"]] == sorted(
+        segment["seek"] for segment in whole.json["segments"]) and len(seeks) > windows / 2
+    settled(hall)
+
+
+def test_who_leaves_takes_two_hours_along(hall):
+    before = runs(hall)
+    crowd = Listens(hall, audio_of(HOURS, 2))
+    assert crowd.begun.wait(300) and crowd.failure is None, crowd.failure
+    crowd.connection.sock.shutdown(socket.SHUT_RDWR)
+    settled(hall)
+    assert runs(hall) - before <= 3 * AT_ONCE
+    crowd.join(60)
