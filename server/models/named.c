@@ -1,4 +1,5 @@
-/* named.c: one pass over the outermost object of a body. Pure; allocates for the name alone. */
+/* named.c: one pass over the outermost object of a body, or over the parts of a form. Pure;
+ * allocates for the name alone. */
 #include "server/models/named.h"
 
 #include "engine/base/hex.h"
@@ -147,7 +148,49 @@ static int pass_mark(named_scan_t *scan, char byte, inferd_error_t *error) {
   return 0;
 }
 
+/* ---- forms ---- */
+
+int named_begin_form(named_scan_t *scan, const char *type, const char *text, size_t length,
+                     inferd_error_t *error) {
+  *scan = (named_scan_t){.text = text, .length = length, .is_form = true};
+  return multipart_begin(type, text, length, &scan->form, error);
+}
+
+static int fail_length(size_t length, inferd_error_t *error) {
+  return error_set(error, ERR_MODEL_NOT_FOUND, "model", "No model has a name of %zu bytes.",
+                   length);
+}
+
+static int take_part(const multipart_part_t *part, named_t *out, inferd_error_t *error) {
+  if (strcmp(part->name, "stream") == 0)
+    out->stream = part->length == 4 && memcmp(part->bytes, "true", 4) == 0;
+  if (strcmp(part->name, "model") != 0) return 0;
+  if (part->file[0] != '\0')
+    return error_set(error, ERR_INVALID_TYPE, "model", "'model' must be a string, but is a file.");
+  if (part->length >= sizeof out->model || memchr(part->bytes, '\0', part->length) != NULL)
+    return fail_length(part->length, error);
+  snprintf(out->model, sizeof out->model, "%.*s", (int)part->length, part->bytes);
+  return 0;
+}
+
+/* The headers of a part, which it may read in addition, are few bytes. */
+static int step_form(named_scan_t *scan, size_t most, inferd_error_t *error) {
+  const size_t end = scan->form.at + most;
+  int code = MULTIPART_PART, taken = 0;
+  while (code == MULTIPART_PART && taken == 0 && scan->form.at < end) {
+    code = multipart_step(&scan->form, end - scan->form.at, error);
+    if (code == MULTIPART_PART) taken = take_part(&scan->form.part, &scan->named, error);
+  }
+  scan->at = scan->form.at;
+  if (taken != 0) return taken;
+  if (code == 0) return check_given(&scan->named, error);
+  return code < 0 ? code : NAMED_MORE;
+}
+
+/* ---- the whole ---- */
+
 int named_step(named_scan_t *scan, size_t most, inferd_error_t *error) {
+  if (scan->is_form) return step_form(scan, most, error);
   size_t limit = scan->at + MIN(most, scan->length - scan->at);
   int code = 0;
   while (code == 0 && scan->at < limit && scan->place != AT_END) {
@@ -177,9 +220,7 @@ int named_step(named_scan_t *scan, size_t most, inferd_error_t *error) {
 
 int named_word(const char *word, named_t *out, inferd_error_t *error) {
   *out = (named_t){0};
-  if (strlen(word) >= sizeof out->model)
-    return error_set(error, ERR_MODEL_NOT_FOUND, "model", "No model has a name of %zu bytes.",
-                     strlen(word));
+  if (strlen(word) >= sizeof out->model) return fail_length(strlen(word), error);
   snprintf(out->model, sizeof out->model, "%s", word);
   return check_given(out, error);
 }

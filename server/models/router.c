@@ -356,15 +356,24 @@ static void on_reads(uv_idle_t *idle) {
   free(reading);
 }
 
+static int begin_scan(const exchange_t *exchange, const held_t *body, named_scan_t *scan,
+                      inferd_error_t *error) {
+  const char *type = exchange_request_header(exchange, "Content-Type");
+  if ((exchange->route->flags & ROUTE_AUDIO) != 0)
+    return named_begin_form(scan, type, body->bytes, body->length, error);
+  named_begin(scan, body->bytes, body->length);
+  return 0;
+}
+
 /* Finds the model of a request with a body. */
 static void read_body(exchange_t *exchange) {
   models_t *models = exchange->server->models;
   inferd_error_t error = {0};
   held_t body = {0};
-  named_scan_t scan;
+  named_scan_t scan = {0};
   bool taken = exchange_take_body(exchange, &body);
-  named_begin(&scan, body.bytes, body.length);
-  int code = taken ? named_step(&scan, STEP_BYTES, &error) : ERR_OVERLOADED;
+  int code = taken ? begin_scan(exchange, &body, &scan, &error) : ERR_OVERLOADED;
+  if (code == 0) code = named_step(&scan, STEP_BYTES, &error);
   body_read_t *reading = code == NAMED_MORE ? calloc(1, sizeof *reading) : NULL;
   if (!taken || (code == NAMED_MORE && reading == NULL))
     code = error_set(&error, ERR_OVERLOADED, NULL, "The server is short of memory.");

@@ -132,3 +132,40 @@ Test(multipart, there_are_so_many_parts_and_names_so_long) {
     ASSERT_EQ_FOR(read_form(TYPE, body), length <= 255 ? 0 : ERR_BAD_REQUEST, "%d", length);
   }
 }
+
+/* However long the steps are, the parts are the same. */
+Test(multipart, a_pass_in_steps_reads_the_same_parts) {
+  const char *body =
+      PART("purpose", "", "batch") PART("file", "; filename=\"a\"", "{}\r\n--xy\r\n\r\n--xy\r\r\n")
+          PART("empty", "", "") PART("purpose", "", "again") END;
+  static const char *const names[] = {"purpose", "file", "empty", "purpose"};
+  static const size_t lengths[] = {5, 19, 0, 5};
+  for (size_t most = 1; most < strlen(body) + 2; most++) {
+    multipart_pass_t pass;
+    size_t parts = 0;
+    int code = multipart_begin(TYPE, body, strlen(body), &pass, &error);
+    ASSERT_EQ(code, 0);
+    while ((code = multipart_step(&pass, most, &error)) > 0) {
+      if (code == MULTIPART_MORE) continue;
+      ASSERT_LT(parts, ARRAY_LEN(names));
+      ASSERT_STR_EQ(pass.part.name, names[parts]);
+      ASSERT_EQ_FOR(pass.part.length, lengths[parts], "%zu %zu", most, parts);
+      parts++;
+    }
+    ASSERT_EQ_FOR(code, 0, "%zu: %s", most, error.message);
+    ASSERT_EQ(parts, ARRAY_LEN(names));
+  }
+}
+
+Test(multipart, headers_of_a_part_are_short) {
+  static char body[8192];
+  static const char rest[] = "\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n" END;
+  const size_t known = strlen("Content-Type: ") + strlen(rest) - strlen("b\r\n" END);
+  for (size_t bytes = 4095; bytes <= 4097; bytes++) {
+    const int fill = (int)(bytes - known);
+    snprintf(body, sizeof body, "--xyz\r\nContent-Type: %0*d%s", fill, 0, rest);
+    EXPECT_EQ_FOR(read_form(TYPE, body), bytes <= 4096 ? 0 : ERR_BAD_REQUEST, "%zu: %s", bytes,
+                  error.message);
+  }
+  cr_assert(strstr(error.message, "4,096 bytes") != NULL, "%s", error.message);
+}
