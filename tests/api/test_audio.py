@@ -13,7 +13,7 @@ import pytest
 import hearing
 from harness import DEMO, ROOT, Server, wait_until
 
-GREEDY = 0.000001
+GREEDY, GREEDY_TEXT = 0.000001, b"0.000001"
 SHORT, LONG = hearing.wav(2.5, 1), hearing.wav(70, 2, 8000)
 
 
@@ -120,6 +120,20 @@ def test_a_long_file_is_heard_in_windows(client, server):
     seeks = sorted({segment.seek for segment in verbose.segments})
     assert seeks[0] == 0 and all(2900 <= b - a <= 3000 for a, b in zip(seeks, seeks[1:]))
     assert [s.id for s in verbose.segments] == list(range(len(verbose.segments)))
+
+
+def test_a_long_file_needs_no_more_room_than_its_windows_at_once(client, inferd, tmp_path):
+    """14 windows where 4 may wait, and 2 have seats."""
+    file = hearing.wav_of(b"".join(bytes([128 + i, 128]) * 120000 for i in range(14)), 8000, 1, 8)
+    expected = ask(client, file).text
+    model = hearing.make(tmp_path / "ear", talks=True)
+    with serving(inferd, model, "--max-queue-requests", 4, "--max-num-seqs", 2) as small:
+        other = openai.OpenAI(base_url=f"http://127.0.0.1:{small.port}/v1", api_key="none",
+                              max_retries=0)
+        assert ask(other, file).text == expected
+        assert "".join(e.delta for e in ask(other, file, stream=True)
+                       if e.type == "transcript.text.delta").strip() == expected
+        wait_until(small.idle, "the server to be idle", context=small.usage)
 
 
 def test_many_at_once_say_what_each_says_alone(client):
@@ -230,3 +244,47 @@ def test_limits_of_bytes_and_seconds_are_named(inferd, tmp_path):
         with pytest.raises(openai.APIStatusError) as caught:
             ask(client, SHORT + bytes(200 * 1024))
         assert caught.value.status_code == 413
+
+
+def test_several_models_are_named_in_their_forms(inferd, tmp_path):
+    """The parent looks for `model` behind and before a file of several of its steps."""
+    for name, seed in (("ear", 1), ("other", 5)):
+        hearing.make(tmp_path / "models" / name, seed, talks=True)
+    with serving(inferd, DEMO, "--models-dir", tmp_path / "models", "--max-num-seqs", 4) as several:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{several.port}/v1", api_key="none",
+                               max_retries=0)
+
+        def heard(model, file=SHORT, **fields):
+            return client.audio.transcriptions.create(
+                model=model, file=("a.wav", io.BytesIO(file)), temperature=GREEDY, **fields)
+
+        texts = {name: heard(name).text for name in ("ear", "other")}
+        assert texts["ear"] != texts["other"]
+        assert heard("ear", LONG).usage.seconds == 70
+        events = list(heard("other", stream=True))
+        assert events[-1].text == texts["other"]
+        assert heard("ear", response_format="vtt").startswith("WEBVTT\n\n")
+        assert client.audio.translations.create(
+            model="ear", file=("a.wav", SHORT), temperature=GREEDY).text
+        with pytest.raises(openai.NotFoundError) as caught:
+            heard("nobody")
+        assert "ear" in caught.value.body["message"]
+        with pytest.raises(openai.BadRequestError) as caught:
+            heard("demo")
+        assert "does not hear" in caught.value.body["message"]
+
+        def post(*parts):
+            body = b"".join(f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'
+                            .encode() + value + b"\r\n" for name, more, value in parts)
+            return several.request("POST", "/v1/audio/transcriptions", body + b"--b--\r\n",
+                                   {"Content-Type": "multipart/form-data; boundary=b"})
+
+        file = ("file", '; filename="a.wav"', LONG)
+        greedy = ("temperature", "", GREEDY_TEXT)
+        answers = [post(file, greedy, ("model", "", b"ear")),
+                   post(("model", "", b"ear"), greedy, file)]
+        assert answers[0].status == 200 and answers[0].json["text"] == answers[1].json["text"]
+        assert post(file).error["param"] == "model"
+        assert post(("model", "", b"ear"), ("model", "", b"ear"), file).status == 400
+        assert several.request("POST", "/v1/audio/transcriptions", b"{}",
+                               {"Content-Type": "application/json"}).status == 415
