@@ -5,6 +5,7 @@ api/      handler, formats, a body, 0xFF, steps (tests/server/api/fuzz_api.c)
 adapter/  adapter_config.json, 0xFF, the header of adapter_model.safetensors
 options/  a configuration file; keys/ a key file; answer/ what a server sends to inferd-bench
 stops/    stop strings behind their lengths, 0, pairs of bytes that choose tokens
+form/     a byte that chooses steps, a form of /v1/audio with the boundary b
 ebnf/hostile_*, schema/hostile_*  grammars of tests/hostile/attacks.py, 0xFF, tokens
 """
 
@@ -187,6 +188,37 @@ def stops():
     save("stops", "sixteen", listed(*(bytes([65 + i]) * 3 for i in range(16))) + ids)
 
 
+def part(name, value, file=None):
+    more = f'; filename="{file}"\r\nContent-Type: audio/wav' if file else ""
+    return (f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + value
+            + b"\r\n")
+
+
+def forms():
+    """What SDKs send, with small files of corpus/sound in them; and what is refused."""
+    sounds, end = OUT / "sound", b"--b--\r\n"
+    model = part("model", b"ear")
+    for path in sorted(sounds.iterdir()):
+        file = path.read_bytes()
+        if len(file) < 2800:
+            save("form", path.name, b"\x40" + model + part("file", file, f"{path.name}.wav") + end)
+    wav = part("file", (sounds / "header-alone").read_bytes(), "a.wav")
+    fields = (part("language", b"en") + part("prompt", "Umlaut \u00e4".encode())
+              + part("temperature", b"0.2") + part("stream", b"true")
+              + part("response_format", b"verbose_json")
+              + part("timestamp_granularities[]", b"word")
+              + part("timestamp_granularities[]", b"segment"))
+    save("form", "fields", b"\x05" + wav + fields + model + end)
+    save("form", "empty", b"\0" + end)
+    save("form", "twice", b"\0" + model + model + end)
+    save("form", "open", b"\0" + model + wav)
+    save("form", "behind", b"\0" + model + end + b"more")
+    save("form", "model-file", b"\0" + part("model", b"ear", "ear.txt") + end)
+    save("form", "long-name", b"\xff" + part("model", b"x" * 257) + end)
+    save("form", "escaped", b"\1" + part('m\\"odel', b"\r\n--\r\n--a") + end)
+    save("form", "headers", b"\1--b\r\nContent-Type: a/b\r\n" + model[5:] + end)
+
+
 def hostile():
     steps = b"\xff" + b"abcdef"
     save("ebnf", "hostile_chain", attacks.chain(120, "q").encode() + steps)
@@ -196,5 +228,5 @@ def hostile():
 
 
 if __name__ == "__main__":
-    for write in (apis, adapters, options, keys, answers, stops, hostile):
+    for write in (apis, adapters, options, keys, answers, stops, forms, hostile):
         write()

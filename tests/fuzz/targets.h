@@ -46,6 +46,7 @@
   X(picture)                                                                                       \
   X(vision)                                                                                        \
   X(sound)                                                                                         \
+  X(form)                                                                                          \
   X(journal)
 
 #define X(name) void fuzz_##name(const uint8_t *data, size_t size);
