@@ -53,9 +53,8 @@ static void check_name(const multipart_t *form, const char *body, size_t length,
   named_scan_t scan;
   inferd_error_t error = {0};
   int code = named_begin_form(&scan, TYPE, body, length, &error);
-  if (code == 0) do
-      code = named_step(&scan, most, &error);
-    while (code == NAMED_MORE);
+  if (code == 0) code = NAMED_MORE;
+  while (code == NAMED_MORE) code = named_step(&scan, most, &error);
   const multipart_part_t *part = multipart_find(form, "model");
   const bool fits = part != NULL && part->file[0] == '\0' && part->length > 0 &&
                     part->length < sizeof scan.named.model &&
