@@ -117,6 +117,8 @@ static void admit(completion_t *completion) {
   uint64_t base_domain = completion_cache_domain(completion, NULL);
   take_request_id(completion);
   header_priority(completion);
+  /* Hours of sound are decoded for longer than a request may wait in the queue. */
+  const uint64_t arrival_ns = completion->dialect->hears ? clock_now_ns() : completion->arrival_ns;
   const char *name = request_name(completion);
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     request_t *request = &completion->inputs[i].request;
@@ -130,7 +132,7 @@ static void admit(completion_t *completion) {
     request->tenant = completion->source;
     request->best_effort = completion->best_effort;
     request->quota = completion->key != NULL ? &completion->key->quota : NULL;
-    request->arrival_ns = completion->arrival_ns;
+    request->arrival_ns = arrival_ns;
     if (!completion->inputs[i].held_back) requests[count++] = request;
   }
   stage_log_checked(completion);
