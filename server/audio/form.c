@@ -105,6 +105,9 @@ static int print_value(const multipart_part_t *part, const field_t *row, buffer_
   if (!utf8_valid(part->bytes, part->length))
     return error_set(error, ERR_INVALID_VALUE, part->name, "Invalid '%s': it is no UTF-8.",
                      row != NULL ? row->name : "part");
+  if (memchr(part->bytes, '\0', part->length) != NULL)
+    return error_set(error, ERR_INVALID_VALUE, part->name, "Invalid '%s': it has a byte of 0.",
+                     row != NULL ? row->name : "part");
   const bool number =
       (kind == FIELD_NUMBER || kind == FIELD_INT) && is_number(part->bytes, part->length);
   if (number || (kind == FIELD_BOOL && is_bool(part->bytes, part->length)))

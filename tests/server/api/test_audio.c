@@ -61,6 +61,18 @@ Test(audio, texts_of_a_form_are_utf_8) {
   buffer_free(&out);
 }
 
+Test(audio, texts_of_a_form_have_no_byte_of_0) {
+  static const char body[] = PART("prompt", "a\0b") END;
+  multipart_t form;
+  inferd_error_t error = {0};
+  buffer_t out = {0};
+  ASSERT_EQ(multipart_read("multipart/form-data; boundary=b", body, sizeof body - 1, &form, &error),
+            0);
+  EXPECT_EQ(audio_print_form(&form, &transcription_table, &out, &error), ERR_INVALID_VALUE);
+  EXPECT_STR_EQ(error.param, "prompt");
+  buffer_free(&out);
+}
+
 Test(audio, languages_have_codes_and_names) {
   EXPECT_STR_EQ(audio_language_code("en", 2), "en");
   EXPECT_STR_EQ(audio_language_code("German", 6), "de");
