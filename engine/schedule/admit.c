@@ -1,5 +1,18 @@
 /* admit.c: waiting -> running: who fits, who may overtake; the contract is in plan.h.
  *
+ * How a sequence gets its blocks (admit_sequence):
+ *
+ *  1. What the floor has of its prompt enters the prefix cache, as free blocks (floor/bring.c).
+ *  2. The leading blocks that the cache has, or that a sibling holds, are its match (table.c). Of a
+ *     long prompt those of a slice; what others hold behind it is counted by halving.
+ *  3. The pool must have the rest free, beside a watermark and what is promised to prompts whose
+ *     admission goes on (promised.c). Else the group stays, and what it lacks is noted.
+ *  4. It takes the match, and free blocks for its first chunk or all its tokens. They are keyed
+ *     ahead of their content, so others share them from now on. A long prompt takes a slice; the
+ *     rest is promised to it, and it takes a slice more in each plan (slices.c).
+ *  5. Its first chunk is planned, as far as tokens and time are left; but while another sequence
+ *     still fills a block of the match, it waits for that.
+ *
  * Engine thread only; allocates nothing.
  */
 #include "engine/schedule/plan.h"
@@ -8,20 +21,12 @@
 #include "engine/base/util.h"
 #include "engine/quota.h"
 #include "engine/schedule/floor/floor.h"
+#include "engine/schedule/promised.h"
 #include "engine/schedule/table.h"
 #include "engine/schedule/window/side_blocks.h"
 #include "engine/schedule/window/sides.h"
 
 #include <string.h>
-
-int32_t scheduler_tokens_reserved(const scheduler_t *scheduler, const sequence_t *seq) {
-  int32_t known = sequence_num_tokens(seq), most = scheduler->options.max_model_len;
-  const group_t *group = seq->group;
-  bool alone = group->forked || group->width == 1; /* else each beam will reserve its own */
-  if (!plan_is_protected(scheduler, group) || !alone) return known;
-  int64_t all = (int64_t)seq->num_prompt_tokens + group->request->params.max_tokens;
-  return all < most ? (int32_t)all : most;
-}
 
 /* What the pool and the budget must have left to admit seq with this match. */
 static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
@@ -44,7 +49,7 @@ static unfit_t needs(const scheduler_t *scheduler, const sequence_t *seq,
 }
 
 static bool has_enough(const scheduler_t *scheduler, const unfit_t *needed) {
-  return needed->num_blocks <= slices_num_free(scheduler) &&
+  return needed->num_blocks <= promised_num_free(scheduler) &&
          needed->num_tokens <= plan_budget_left(scheduler);
 }
 
@@ -69,13 +74,18 @@ bool plan_is_unfit(const scheduler_t *scheduler, const group_t *group) {
          unfit->num_claims == scheduler->num_claims && !has_enough(scheduler, unfit);
 }
 
+/* Blocks that a match has at most: of a long prompt those of one slice. */
+static int32_t match_most(const scheduler_t *scheduler, const sequence_t *seq) {
+  return slices_wanted(scheduler, seq) ? scheduler->options.slice_blocks : INT32_MAX;
+}
+
 /* Takes the blocks of one sequence and plans its first chunk. Returns false, and takes nothing, if
  * they do not fit. */
 static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies) {
-  bool slices = slices_wanted(scheduler, seq);
-  if (table_prompt_holder(scheduler, seq) == NULL)
-    floor_bring(scheduler, seq, 0, slices ? scheduler->options.slice_blocks : INT32_MAX);
-  prefix_match_t match = table_match(scheduler, seq);
+  const int32_t most = match_most(scheduler, seq);
+  const bool slices = most < INT32_MAX;
+  if (table_prompt_holder(scheduler, seq) == NULL) floor_bring(scheduler, seq, 0, most);
+  prefix_match_t match = table_match(scheduler, seq, most);
   if (!copies) table_match_whole(scheduler, &match);
   if (!fits(scheduler, seq, &match)) {
     memset(seq->blocks, 0, (size_t)match.num_blocks * sizeof *seq->blocks);
@@ -105,14 +115,6 @@ static bool admit_sequence(scheduler_t *scheduler, sequence_t *seq, bool copies)
   return true;
 }
 
-/* Whether tokens of the group are still in flight, from before it was preempted. */
-bool plan_is_in_flight(const group_t *group) {
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (sequence_is_live(seq) && seq->num_in_flight_tokens > 0) return true;
-  }
-  return false;
-}
-
 /* Takes the blocks of every sequence of the group, or of none if one does not fit. */
 static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies) {
   bool taken = true;
@@ -129,25 +131,18 @@ static bool admit_sequences(scheduler_t *scheduler, group_t *group, bool copies)
   return false;
 }
 
-bool plan_forget_cached(scheduler_t *scheduler, const group_t *group) {
-  if (scheduler->pool->num_sides == 0 || !group->forked) return false;
-  int32_t block = table_find(scheduler, &group->sequence, 0, NO_BLOCK);
-  if (block == NO_BLOCK || block_is_held(&scheduler->pool->blocks[block])) return false;
-  block_forget(scheduler->pool, block);
-  return true;
-}
-
 /* Forks that compute again share what the first of them claims. It claims no block that the cache
  * has; but if the side blocks are gone, what the cache has is of no use, and the forks share
  * nothing. Then the cache forgets it: nothing else runs that could make room for them. */
 static bool admit_anew(scheduler_t *scheduler, group_t *group) {
-  return scheduler->running.count <= 1 && plan_forget_cached(scheduler, group) &&
+  return scheduler->running.count <= 1 && table_forget_cached(scheduler, group) &&
          admit_sequences(scheduler, group, false);
 }
 
 /* Looks at a new group before it takes rows, which copies its prompt. */
 static bool may_fit(scheduler_t *scheduler, group_t *group) {
-  prefix_match_t match = table_match(scheduler, &group->sequence);
+  prefix_match_t match =
+      table_match(scheduler, &group->sequence, match_most(scheduler, &group->sequence));
   return fits(scheduler, &group->sequence, &match);
 }
 
@@ -159,9 +154,10 @@ static bool holds_rows(const group_t *group) {
 /* Whether the budget has room for a group that is planned whole. */
 static bool may_plan_whole(scheduler_t *scheduler, const group_t *group) {
   if (group->forked) return true;
+  const sequence_t *first = &group->sequence;
   prefix_match_t match = {0};
-  if (!holds_rows(group)) match = table_match(scheduler, &group->sequence);
-  return sequence_num_tokens(&group->sequence) - match.num_cached <= plan_budget_left(scheduler);
+  if (!holds_rows(group)) match = table_match(scheduler, first, match_most(scheduler, first));
+  return sequence_num_tokens(first) - match.num_cached <= plan_budget_left(scheduler);
 }
 
 /* Moves a group with all its sequences from waiting to running and plans it. Returns false, and
@@ -189,7 +185,7 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
     queue_remove(&scheduler->running, group);
     waiting_insert(&scheduler->waiting, group);
     /* Of several sequences some fit: then more must be free than now. */
-    if (first->next != NULL) group->unfit.num_blocks = slices_num_free(scheduler) + 1;
+    if (first->next != NULL) group->unfit.num_blocks = promised_num_free(scheduler) + 1;
     group->unfit.num_claims = scheduler->num_claims;
     if (group->num_preemptions == 0) table_give_rows(scheduler, group);
     return false;
@@ -218,27 +214,9 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   return true;
 }
 
-int32_t plan_count_running(const scheduler_t *scheduler) {
-  int32_t count = 0;
-  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next)
-    count += group->width;
-  return count;
-}
-
-int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group) {
-  int64_t wanted = scheduler->running.count > 0 ? scheduler->options.watermark_blocks : 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (!sequence_is_live(seq)) continue;
-    int32_t reserved = scheduler_tokens_reserved(scheduler, seq);
-    wanted += scheduler_blocks_for(scheduler, reserved) +
-              sides_most(scheduler, reserved, scheduler->options.window.in_flight);
-  }
-  return (int32_t)MIN(wanted, INT32_MAX);
-}
-
 /* Whether the group fits even if the prefix cache has nothing for it. Overtaking requires this. */
 static bool surely_fits(const scheduler_t *scheduler, const group_t *group) {
-  return plan_blocks_wanted(scheduler, group) <= slices_num_free(scheduler);
+  return plan_blocks_wanted(scheduler, group) <= promised_num_free(scheduler);
 }
 
 /* Whether the group has rows, or may take some. With fair shares the last of them are for tenants
@@ -262,18 +240,6 @@ static bool may_overtake(scheduler_t *scheduler, const group_t *group, const gro
   if (scheduler->options.priority_policy && group->request->priority != later->request->priority)
     return false;
   return group->num_skips < scheduler->options.max_skips;
-}
-
-/* Tokens that a group which has not forked must still compute. */
-int32_t plan_tokens_left(const group_t *group) {
-  return sequence_num_planned(&group->sequence) - group->sequence.num_computed_tokens;
-}
-
-/* Whether `later` has fewer tokens to compute than the prefill `ahead`, and may overtake it. */
-bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const group_t *ahead) {
-  if (later->forked || plan_tokens_left(later) >= plan_tokens_left(ahead)) return false;
-  return !scheduler->options.priority_policy ||
-         later->request->priority <= ahead->request->priority;
 }
 
 /* ---- the walk over the waiting groups ---- */
@@ -339,7 +305,7 @@ static bool gets_way(scheduler_t *scheduler, const admission_t *admission, group
       !has_rows(scheduler, group) || is_behind_own(admission, group))
     return false;
   lack_t lack = {.num_seqs = admission->num_seqs + group->width - scheduler->options.max_num_seqs,
-                 .num_blocks = plan_blocks_wanted(scheduler, group) - slices_num_free(scheduler)};
+                 .num_blocks = plan_blocks_wanted(scheduler, group) - promised_num_free(scheduler)};
   if (lack.num_seqs <= 0 && lack.num_blocks <= 0) return false; /* it lacks something else */
   if (lack.num_blocks > 0 && !holds_rows(group) && !plan_is_unfit(scheduler, group) &&
       may_fit(scheduler, group))
@@ -417,7 +383,7 @@ static bool is_done_with(scheduler_t *scheduler, const group_t *group) {
   /* In a full plan nobody begins but the first of a tenant for whom others leave it. */
   if (tenant->num_looked > 0 && !is_open(scheduler)) return true;
   if (!plan_host_first(scheduler)) return false;
-  bool lacks = plan_blocks_wanted(scheduler, group) > slices_num_free(scheduler);
+  bool lacks = plan_blocks_wanted(scheduler, group) > promised_num_free(scheduler);
   return is_on_host(scheduler, group->tenant) || !plan_is_entitled(scheduler, group, lacks);
 }
 
@@ -453,7 +419,7 @@ static bool lacks_places(scheduler_t *scheduler, const admission_t *admission,
 static bool lacks_blocks(scheduler_t *scheduler, const admission_t *admission,
                          const group_t *group) {
   if (!admission->spares_blocks || count_others(scheduler, group) <= 0) return false;
-  int64_t left = slices_num_free(scheduler) - plan_blocks_wanted(scheduler, group);
+  int64_t left = promised_num_free(scheduler) - plan_blocks_wanted(scheduler, group);
   int64_t others = scheduler->waiting.weights - waiting_tenant(&scheduler->waiting, group)->weight;
   return left * scheduler->weights < (scheduler->pool->num_blocks - 1) * others &&
          plan_blocks_beyond(scheduler, group);

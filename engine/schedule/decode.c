@@ -7,6 +7,7 @@
 #include "engine/schedule/plan.h"
 
 #include "engine/base/util.h"
+#include "engine/schedule/promised.h"
 #include "engine/schedule/table.h"
 
 #include <string.h>
@@ -185,7 +186,7 @@ static bool add_group(scheduler_t *scheduler, group_t *group, group_t **next) {
   /* Drafts must leave one token for each sequence that may still decode in this step. */
   int32_t others = scheduler->options.max_num_seqs - plan->num_entries - group->width;
   if (wants_drafts(plan) && (total + others > plan_budget_left(scheduler) ||
-                             blocks_wanted(scheduler) > slices_num_free(scheduler) ||
+                             blocks_wanted(scheduler) > promised_num_free(scheduler) ||
                              !plan_takes_drafts(scheduler, group)))
     total -= drop_drafts(plan);
   if (total > plan_budget_left(scheduler)) return true;

@@ -321,8 +321,26 @@ static bool shares_prompts(const scheduler_t *scheduler) {
   return scheduler->options.num_stages > 1 && scheduler->options.chunked_prefill;
 }
 
-int32_t plan_share_of_prompt(const scheduler_t *scheduler, const sequence_t *seq) {
+static int32_t share_of_prompt(const scheduler_t *scheduler, const sequence_t *seq) {
   return shares_prompts(scheduler) ? share(scheduler, seq->num_prefill_tokens) : INT32_MAX;
+}
+
+/* Tokens that one sequence may compute in this step. */
+int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget) {
+  if (plan_ends_in_flight(scheduler, seq)) return 0;
+  int32_t n = sequence_num_planned(seq) - seq->num_computed_tokens;
+  int32_t threshold = scheduler->options.long_prefill_token_threshold;
+  bool waits_for_mask = scheduler->options.has_states && seq->group->masks.wait;
+  if (scheduler->plan.beams_wait) n--;
+  if (waits_for_mask && !scheduler->plan.beams_wait) n--;
+  if (seq->slices.total > 0)
+    n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
+  int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
+  const int32_t run = pictures_run(scheduler, seq); /* it is whole whatever bounds chunks */
+  if (threshold > 0 && n > threshold) n = MIN(n, MAX(threshold, run));
+  n = MIN(n, share_of_prompt(scheduler, seq));
+  if (most > 0 && n > most) n = MIN(n, MAX(most, run));
+  return pictures_cut(scheduler, seq, table_own_tokens(scheduler, seq, MIN(n, budget)));
 }
 
 void plan_share_budget(scheduler_t *scheduler) {

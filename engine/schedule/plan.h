@@ -1,6 +1,10 @@
-/* plan.h: what the files of the scheduler share while a plan is made: scheduler.c (running groups),
- * decode.c (their decodes), pace.c (the time of the step), preempt.c (who makes room), yield.c (who
- * gives way to whom) and admit.c (waiting groups). No other file of the product includes it.
+/* plan.h: what the files of the scheduler share while a plan is made. No other file of the product
+ * includes it.
+ *
+ * Each calls those above it in this page, never one below: facts.c (of a group alone), shares.c (of
+ * a client), pace.c (the time of the step), preempt.c (who makes room), decode.c (decodes of groups
+ * that run), yield.c (who gives way to whom), admit.c (groups that wait); and scheduler.c, which
+ * makes the plan of all of them. Under these stand table.h and swap.h (blocks), slices.h, floor.h.
  *
  * Engine thread only. All of them work on scheduler->plan, the plan that is being made.
  */
@@ -18,7 +22,7 @@ static inline void prefetch_planned(const plan_t *plan, int32_t i, size_t num_by
     prefetch_group(plan->entries[i + PREFETCH_FAR].sequence, num_bytes);
 }
 
-/* ---- scheduler.c ---- */
+/* ---- the plan that is being made ---- */
 
 /* Whether the part of the plan that is being made is without the group. */
 static inline bool plan_is_out(const scheduler_t *scheduler, const group_t *group) {
@@ -36,12 +40,6 @@ static inline bool plan_host_first(const scheduler_t *scheduler) {
 static inline int32_t plan_budget_left(const scheduler_t *scheduler) {
   return scheduler->budget - scheduler->plan.num_tokens;
 }
-/* Tokens that one sequence may compute in this step, `budget` at most. */
-int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget);
-/* Whether the group computes more than the last token of each of its sequences. */
-bool plan_is_prefill(const group_t *group);
-/* Whether the group has beams, which draw in the same step. */
-bool plan_has_beams(const group_t *group);
 
 /* The first group of `running` that may be a prefill, at the time of plan_pace or later in the same
  * plan; the groups before it decode. NULL = none is. */
@@ -49,14 +47,60 @@ static inline group_t *plan_first_prefill(const scheduler_t *scheduler) {
   return scheduler->pace.prefills;
 }
 
-/* ---- decode.c ---- */
+/* ---- facts.c: of a group or a sequence, whoever else is planned ---- */
 
-/* Plans the next n tokens of a sequence, whose blocks are taken. */
-void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n);
-/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
- * Preempts if blocks are short; *next, a group of `running`, moves on if it is preempted. Returns
- * false if the group itself was preempted. */
-bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next);
+/* Of beams: whether one of them lacks more than its last token. */
+bool plan_is_behind(const group_t *group);
+/* Whether the group computes more than the last token of each of its sequences. Forks count as
+ * decodes, and draw together, once each of them lacks its last token only. */
+static inline bool plan_is_prefill(const group_t *group) {
+  return group->forked ? plan_is_behind(group) : sequence_in_prefill(&group->sequence);
+}
+/* Whether the group has beams. They are ranked against each other, so they draw in the same step:
+ * after a preemption no beam computes its last token before all beams can. */
+static inline bool plan_has_beams(const group_t *group) {
+  return group->forked && group->request->params.beam_width > 0;
+}
+/* Whether the tokens that are being drawn include the last one that the sequence may have. */
+static inline bool plan_ends_in_flight(const scheduler_t *scheduler, const sequence_t *seq) {
+  int32_t drawn = seq->num_output_tokens + seq->num_output_placeholders;
+  return seq->num_output_placeholders > 0 &&
+         (drawn >= seq->group->max_tokens ||
+          sequence_num_planned(seq) >= scheduler->options.max_model_len);
+}
+/* Whether tokens of the group are still in flight, from before it was preempted. */
+bool plan_is_in_flight(const group_t *group);
+/* Whether the group was preempted `max_preemptions` times, so that others are chosen before it. */
+bool plan_is_protected(const scheduler_t *scheduler, const group_t *group);
+/* Tokens that a group which has not forked must still compute. */
+int32_t plan_tokens_left(const group_t *group);
+/* Whether `later` has fewer tokens to compute than the prefill `ahead`, and may overtake it. */
+bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const group_t *ahead);
+/* Sequences that count against max_num_seqs. */
+int32_t plan_count_running(const scheduler_t *scheduler);
+/* Blocks that must be free to admit the group, if the prefix cache has nothing for it. */
+int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group);
+
+/* ---- shares.c ---- */
+
+/* Counts what each tenant runs, and the weights of all that run or wait. Returns the sequences that
+ * count against max_num_seqs. */
+int32_t plan_count_tenants(scheduler_t *scheduler);
+/* After a count: a group was admitted (sign 1), or leaves `running` (sign -1). */
+void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign);
+/* After a count, before the group is admitted: sequences that its tenant runs. */
+int32_t plan_count_of(scheduler_t *scheduler, const group_t *group);
+/* Whether the tenant has no more than its share of sequences, and of blocks if they are asked for,
+ * with the waiting group. After a count. */
+bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks);
+/* Whether it has more than its share of blocks with it. After a count. */
+bool plan_blocks_beyond(scheduler_t *scheduler, const group_t *group);
+/* For yield.c. What the tenant of the group was counted to have; blocks that the group has, or will
+ * have when its admission is complete; and what the tenant has above its share, times the weights
+ * of all, so that it is a whole number: of blocks, or of sequences. */
+tenant_t *shares_counted(scheduler_t *scheduler, const group_t *group);
+int32_t shares_blocks(const scheduler_t *scheduler, const group_t *group);
+int64_t shares_excess(const scheduler_t *scheduler, const tenant_t *tenant, bool blocks);
 
 /* ---- pace.c ---- */
 
@@ -76,10 +120,11 @@ draft_step_t plan_draft_step(const scheduler_t *scheduler, const sequence_t *seq
 /* Whether the draft tokens that the group wants leave its client time for all its decodes; then
  * that time is theirs. */
 bool plan_takes_drafts(scheduler_t *scheduler, const group_t *group);
-/* Where a model has stages, so that each has a step: tokens of one prompt in a plan, and the tokens
- * that the prompts of a plan have together, behind its decodes. Else no bound. */
-int32_t plan_share_of_prompt(const scheduler_t *scheduler, const sequence_t *seq);
+/* Where a model has stages, so that each has a step: bounds the tokens that the prompts of a plan
+ * have together, behind its decodes. */
 void plan_share_budget(scheduler_t *scheduler);
+/* Tokens that one sequence may compute in this step, `budget` at most. */
+int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget);
 /* After all groups were asked: whether some that sit out may go after all, since a client has time
  * left and none whose turn is next: then they are asked again. */
 bool plan_next_round(scheduler_t *scheduler);
@@ -126,30 +171,25 @@ void plan_remove(scheduler_t *scheduler, const group_t *group);
 void plan_send_back(scheduler_t *scheduler, group_t *group);
 /* Moves a group from running to waiting or, if it may, to swapped. */
 void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap);
-/* Whether the group was preempted `max_preemptions` times, so that others are chosen before it. */
-bool plan_is_protected(const scheduler_t *scheduler, const group_t *group);
 /* Preempts groups until `need` blocks are free. Returns false if the requester itself was
  * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
 bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next);
 
+/* ---- decode.c ---- */
+
+/* Plans the next n tokens of a sequence, whose blocks are taken. */
+void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n);
+/* Plans the next tokens of every sequence of the group, or of none if the budget is too small.
+ * Preempts if blocks are short; *next, a group of `running`, moves on if it is preempted. Returns
+ * false if the group itself was preempted. */
+bool plan_decode(scheduler_t *scheduler, group_t *group, group_t **next);
+
 /* ---- yield.c ---- */
 
-/* Counts what each tenant runs, and the weights of all that run or wait. Returns the sequences that
- * count against max_num_seqs. */
-int32_t plan_count_tenants(scheduler_t *scheduler);
-/* After a count: a group was admitted (sign 1), or leaves `running` (sign -1). */
-void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign);
-/* After a count, before the group is admitted: sequences that its tenant runs. */
-int32_t plan_count_of(scheduler_t *scheduler, const group_t *group);
 /* What a group lacks. */
 typedef struct lack {
   int32_t num_seqs, num_blocks;
 } lack_t;
-/* Whether the tenant has no more than its share of sequences, and of blocks if they are asked for,
- * with the waiting group. After a count. */
-bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks);
-/* Whether it has more than its share of blocks with it. After a count. */
-bool plan_blocks_beyond(scheduler_t *scheduler, const group_t *group);
 /* Preempts groups of other tenants for the group, which is the first of its tenant, so that it
  * lacks nothing; but only if its tenant has no more than its share with it, and those above theirs.
  * Groups by best effort have no share beside it, and go first.
@@ -169,21 +209,7 @@ bool plan_ends_pause(scheduler_t *scheduler);
  * most `max_skips` times; after that they wait for it. With `ahead`, a prefill, a group is admitted
  * only if it is shorter than `ahead` or was overtaken `max_skips` times. */
 void plan_admit(scheduler_t *scheduler, uint64_t now_ns, const group_t *ahead);
-/* With side blocks: takes what the prefix cache has for forks that compute again out of it, so that
- * the first one claims its blocks and the others share them. Returns false if it has nothing that
- * nobody holds. */
-bool plan_forget_cached(scheduler_t *scheduler, const group_t *group);
-/* Sequences that count against max_num_seqs. */
-int32_t plan_count_running(const scheduler_t *scheduler);
-/* Blocks that must be free to admit the group, if the prefix cache has nothing for it. */
-int32_t plan_blocks_wanted(const scheduler_t *scheduler, const group_t *group);
-/* Whether tokens of the group are still in flight, from before it was preempted. */
-bool plan_is_in_flight(const group_t *group);
 /* Whether the group did not fit when it was looked at, and cannot fit now. */
 bool plan_is_unfit(const scheduler_t *scheduler, const group_t *group);
-/* Tokens that a group which has not forked must still compute. */
-int32_t plan_tokens_left(const group_t *group);
-/* Whether `later` has fewer tokens to compute than the prefill `ahead`, and may overtake it. */
-bool plan_is_shorter(const scheduler_t *scheduler, const group_t *later, const group_t *ahead);
 
 #endif

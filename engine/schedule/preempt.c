@@ -7,6 +7,7 @@
 #include "engine/schedule/plan.h"
 
 #include "engine/base/util.h"
+#include "engine/schedule/promised.h"
 #include "engine/schedule/table.h"
 
 #include <string.h>
@@ -113,12 +114,6 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
   scheduler->plan.num_preempted++;
 }
 
-/* Whether the group was preempted `max_preemptions` times: choose_victim spares it if it can. */
-bool plan_is_protected(const scheduler_t *scheduler, const group_t *group) {
-  return scheduler->options.max_preemptions > 0 &&
-         group->num_preemptions - group->yield.count >= scheduler->options.max_preemptions;
-}
-
 /* The last of `running`, or of those by best effort alone; or with the priority policy the one of
  * worst priority; never one whose token is awaited. Protected groups are chosen only if there is no
  * other victim. With the priority policy a group that runs before the requester is never preempted:
@@ -153,13 +148,13 @@ static group_t *choose_victim(const scheduler_t *scheduler, const group_t *reque
 /* Preempts groups until `need` blocks are free. Returns false if the requester itself was
  * preempted: then the caller stops planning. Keeps `next` of the caller's walk valid. */
 bool plan_make_room(scheduler_t *scheduler, group_t *requester, int32_t need, group_t **next) {
-  while (need > slices_num_free(scheduler)) {
+  while (need > promised_num_free(scheduler)) {
     group_t *victim = choose_victim(scheduler, requester);
     if (victim == *next) *next = victim->next;
     plan_preempt(scheduler, victim, true);
     if (victim == requester) {
       /* It was alone and did not fit: what the cache has keeps its forks from sharing. */
-      if (scheduler->running.count == 0) plan_forget_cached(scheduler, victim);
+      if (scheduler->running.count == 0) table_forget_cached(scheduler, victim);
       return false;
     }
   }

@@ -1,7 +1,30 @@
 /* scheduler.c: stage 4 of 9, waiting queue -> plan (which sequences run, how many tokens each).
  *
- * Engine thread only; allocates in scheduler_new only. What runs is planned here; preempt.c makes
- * room, and admit.c lets waiting groups in. Next: engine/batch.c.
+ * A group is in one queue: `waiting`, `running`, or `swapped` while its blocks are on the host. The
+ * plan of a step (scheduler_plan) is a list of sequences, with the tokens that each computes:
+ *
+ *  1. Prompts that are being admitted over several plans take a slice more of their blocks
+ *     (slices.c); blocks that nobody holds leave for the floor.
+ *  2. Where groups by best effort are there, steps 3 to 8 are done for all others first, then for
+ *     those, but not beside a prompt of the others (plan_classes).
+ *  3. The time of the step is divided: what prompts may have of it, and each client (pace.c).
+ *  4. Groups of `running` that decode get their next token and its draft tokens, in their order
+ *     (decode.c). If they take more than their client's time, they take turns.
+ *  5. Groups of `running` that are in their prompt get a chunk each, in their order, while tokens
+ *     and time are left. The first one keeps its part of both; in the rest shorter ones go before
+ *     it, those that wait included (plan_shorter).
+ *  6. Whoever lacks blocks in 4 and 5 makes the youngest group leave `running`, maybe itself:
+ *     it will be computed again, or its blocks go to the host (preempt.c). If that left the plan
+ *     empty, 3 to 5 are done once more; after a preemption 7 and 8 are left out.
+ *  7. Groups of `swapped` come back, as far as they fit (plan_swapped).
+ *  8. Groups of `waiting` are admitted, by tenants: first those of tenants that have no more than
+ *     their share, for whom others make way if places or blocks lack (yield.c), then any that fit,
+ *     while tokens, time and places are left (admit.c). Their first chunk is in this plan.
+ *  9. Sequences of the plan get slots of states, and count as computed to where the plan brings
+ *     them: so the next plan is made while this one runs.
+ *
+ * The head of plan.h says which file calls which. Engine thread only; allocates in scheduler_new
+ * only. Next: engine/batch.c.
  */
 #include "engine/schedule/scheduler.h"
 
@@ -223,48 +246,6 @@ void scheduler_add(scheduler_t *scheduler, group_t *group) {
 
 /* ---- planning ---- */
 
-/* Forks count as decodes, and draw together, once each of them lacks its last token only. */
-bool plan_is_prefill(const group_t *group) {
-  bool behind = false;
-  for (const sequence_t *seq = &group->sequence; seq != NULL && group->forked; seq = seq->next) {
-    if (!sequence_is_live(seq)) continue;
-    behind = behind || seq->num_computed_tokens < sequence_num_tokens(seq) - 1;
-  }
-  return group->forked ? behind : sequence_in_prefill(&group->sequence);
-}
-
-/* Beams are ranked against each other, so they draw in the same step: after a preemption no beam
- * computes its last token before all beams can. */
-bool plan_has_beams(const group_t *group) {
-  return group->forked && group->request->params.beam_width > 0;
-}
-
-/* Whether the tokens that are being drawn include the last one that the sequence may have. */
-static bool ends_in_flight(const scheduler_t *scheduler, const sequence_t *seq) {
-  int32_t drawn = seq->num_output_tokens + seq->num_output_placeholders;
-  return seq->num_output_placeholders > 0 &&
-         (drawn >= seq->group->max_tokens ||
-          sequence_num_planned(seq) >= scheduler->options.max_model_len);
-}
-
-/* Tokens that one sequence may compute in this step. */
-int32_t plan_chunk(const scheduler_t *scheduler, const sequence_t *seq, int32_t budget) {
-  if (ends_in_flight(scheduler, seq)) return 0;
-  int32_t n = sequence_num_planned(seq) - seq->num_computed_tokens;
-  int32_t threshold = scheduler->options.long_prefill_token_threshold;
-  bool waits_for_mask = scheduler->options.has_states && seq->group->masks.wait;
-  if (scheduler->plan.beams_wait) n--;
-  if (waits_for_mask && !scheduler->plan.beams_wait) n--;
-  if (seq->slices.total > 0)
-    n = MIN(n, seq->num_blocks * scheduler->pool->block_size - seq->num_computed_tokens);
-  int32_t most = scheduler->options.chunked_prefill ? seq->group->chunk_max : 0;
-  const int32_t run = pictures_run(scheduler, seq); /* it is whole whatever bounds chunks */
-  if (threshold > 0 && n > threshold) n = MIN(n, MAX(threshold, run));
-  n = MIN(n, plan_share_of_prompt(scheduler, seq));
-  if (most > 0 && n > most) n = MIN(n, MAX(most, run));
-  return pictures_cut(scheduler, seq, table_own_tokens(scheduler, seq, MIN(n, budget)));
-}
-
 /* Sends a group back to `waiting` that was to share side blocks which are gone: it will compute
  * them itself. Returns false if the group can go on. */
 static bool send_back_lost(scheduler_t *scheduler, group_t *group) {
@@ -308,17 +289,6 @@ static bool plan_prefill(scheduler_t *scheduler, group_t *group, group_t **next)
   return stays;
 }
 
-bool scheduler_awaits(const group_t *group) {
-  bool draws = false, drafts = false;
-  if (group->is_plain && !group->sequence.drafts.waits) return false;
-  for (const sequence_t *seq = &group->sequence; seq != NULL && !drafts; seq = seq->next) {
-    if (!sequence_is_live(seq) || seq->num_output_placeholders == 0) continue;
-    draws = true;
-    drafts = seq->drafts.waits;
-  }
-  return draws && (drafts || group->masks.by_history || group_is_search(group));
-}
-
 /* Whether the group of `running` is left out of this plan, or is planned already. */
 static bool is_passed(const scheduler_t *scheduler, const group_t *group, bool prefill) {
   return plan_is_prefill(group) != prefill || group->planned_in == scheduler->num_plans ||
@@ -348,7 +318,7 @@ static bool needs_place_only(const scheduler_t *scheduler, const group_t *group)
          scheduler->pool->num_sides == 0 && !sequence_in_prefill(seq) &&
          sequence_num_planned(seq) == seq->num_computed_tokens + 1 &&
          block_offset(scheduler->pool, seq->num_computed_tokens) != 0 &&
-         !ends_in_flight(scheduler, seq);
+         !plan_ends_in_flight(scheduler, seq);
 }
 
 /* Plans the decodes whose turn it is. Returns false if a group had to preempt itself. */

@@ -10,11 +10,8 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/schedule/floor/floor.h"
+#include "engine/schedule/promised.h"
 #include "engine/schedule/table.h"
-
-int32_t slices_num_free(const scheduler_t *scheduler) {
-  return scheduler->pool->num_free - scheduler->slices.promised;
-}
 
 bool slices_wanted(const scheduler_t *scheduler, const sequence_t *seq) {
   const scheduler_options_t *options = &scheduler->options;
@@ -27,21 +24,6 @@ bool slices_wanted(const scheduler_t *scheduler, const sequence_t *seq) {
   return scheduler_blocks_for(scheduler, sequence_num_tokens(seq)) > options->slice_blocks;
 }
 
-/* Keeps `count` free blocks for the sequence, in place of those that are kept for it now. */
-static void promise(scheduler_t *scheduler, sequence_t *seq, int32_t count) {
-  scheduler->slices.promised += count - seq->slices.promised;
-  seq->slices.promised = count;
-  CHECK_LE(scheduler->slices.promised, scheduler->pool->num_free);
-}
-
-void slices_stop(scheduler_t *scheduler, sequence_t *seq) {
-  if (seq->slices.total == 0) return;
-  promise(scheduler, seq, 0);
-  seq->slices.total = 0;
-  seq->slices.matches = false;
-  scheduler->slices.num_open--;
-}
-
 void slices_begin(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t *match,
                   int32_t num_tokens) {
   int32_t slice = scheduler->options.slice_blocks;
@@ -49,16 +31,16 @@ void slices_begin(scheduler_t *scheduler, sequence_t *seq, const prefix_match_t 
   seq->slices.total = scheduler_blocks_for(scheduler, num_tokens);
   seq->slices.matches = match->num_blocks == slice;
   scheduler->slices.num_open++;
-  promise(scheduler, seq, seq->slices.total - seq->num_blocks - match->num_held_behind);
+  promised_set(scheduler, seq, seq->slices.total - seq->num_blocks - match->num_held_behind);
 }
 
 /* Makes a free block available to the sequence. Returns false if there is none. */
 static bool claim_free(scheduler_t *scheduler, sequence_t *seq) {
   if (seq->slices.promised > 0) {
-    promise(scheduler, seq, seq->slices.promised - 1);
+    promised_set(scheduler, seq, seq->slices.promised - 1);
     return true;
   }
-  return slices_num_free(scheduler) > 0;
+  return promised_num_free(scheduler) > 0;
 }
 
 /* Takes the next block. Returns false if no block is free. */
@@ -70,7 +52,7 @@ static bool take_next(scheduler_t *scheduler, sequence_t *seq) {
   if (!held && !claim_free(scheduler, seq)) return false;
   table_append(scheduler, seq, block);
   int32_t lacks = seq->slices.total - seq->num_blocks;
-  if (seq->slices.promised > lacks) promise(scheduler, seq, lacks);
+  if (seq->slices.promised > lacks) promised_set(scheduler, seq, lacks);
   return true;
 }
 
@@ -84,7 +66,7 @@ static int32_t extend(scheduler_t *scheduler, sequence_t *seq, int32_t count) {
     taken += more;
   }
   if (more && seq->num_blocks < seq->slices.total) return taken;
-  slices_stop(scheduler, seq);
+  promised_end(scheduler, seq);
   scheduler->num_claims++; /* now a waiting group may share all of it */
   return taken;
 }

@@ -30,8 +30,6 @@ typedef struct slices_sum {
   int32_t promised; /* free blocks that are kept for these */
 } slices_sum_t;
 
-/* Free blocks that are promised to no sequence. */
-int32_t slices_num_free(const struct scheduler *scheduler);
 /* Whether the admission of the sequence takes several plans: slice_blocks of the options is not 0,
  * the sequence needs more, and the keys of its prompt are known. Forks that were preempted share
  * what they compute, and are admitted at once; so are all with side blocks (sides.h) or snapshots
@@ -43,7 +41,5 @@ void slices_begin(struct scheduler *scheduler, struct sequence *seq,
 /* At the start of a plan: takes a slice for the running sequences that lack blocks, first for the
  * one that lacks fewest. */
 void slices_continue(struct scheduler *scheduler);
-/* The sequence leaves `running` or ends: gives back what was promised to it. */
-void slices_stop(struct scheduler *scheduler, struct sequence *seq);
 
 #endif

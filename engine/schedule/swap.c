@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/schedule/floor/floor.h"
+#include "engine/schedule/promised.h"
 #include "engine/schedule/table.h"
 
 #include <stdlib.h>
@@ -35,12 +36,6 @@ void swap_free(scheduler_t *scheduler) {
   free(scheduler->swap.blocks);
   free(scheduler->swap.free);
   free(scheduler->plan.swaps);
-}
-
-int32_t *swap_table(const scheduler_t *scheduler, int32_t row) {
-  return scheduler->swap.tables != NULL
-             ? &scheduler->swap.tables[(size_t)row * (size_t)scheduler->table_stride]
-             : NULL;
 }
 
 /* ---- out ---- */
@@ -197,7 +192,7 @@ static int32_t count_held(scheduler_t *scheduler, const group_t *group) {
 }
 
 swap_verdict_t swap_verdict(scheduler_t *scheduler, group_t *group) {
-  int32_t need = count_need(scheduler, group), free = slices_num_free(scheduler), watermark = 0;
+  int32_t need = count_need(scheduler, group), free = promised_num_free(scheduler), watermark = 0;
   scheduler->num_looks++;
   if (need > scheduler->pool->num_blocks - 1) return SWAP_NEVER;
   if (scheduler->running.head != NULL) watermark = scheduler->options.watermark_blocks;

@@ -51,8 +51,6 @@ typedef struct swap {
  * 0. Returns 0, or -1 without memory. The caller calls swap_free in both cases. */
 int swap_new(struct scheduler *scheduler);
 void swap_free(struct scheduler *scheduler);
-/* Returns the host table of a row; NULL without a host pool. */
-int32_t *swap_table(const struct scheduler *scheduler, int32_t row);
 
 /* True if a running group that is preempted should be swapped and not computed again: the host pool
  * has enough free blocks for it, and the mode (preemption_mode_t) asks for it. */

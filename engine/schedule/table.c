@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/schedule/promised.h"
 #include "engine/schedule/state/snapshots.h"
 #include "engine/schedule/state/states.h"
 #include "engine/schedule/window/side_blocks.h"
@@ -17,13 +18,18 @@
 
 /* ---- rows ---- */
 
+static int32_t *host_row(const scheduler_t *scheduler, int32_t row) {
+  int32_t *tables = scheduler->swap.tables;
+  return tables != NULL ? &tables[(size_t)row * (size_t)scheduler->table_stride] : NULL;
+}
+
 static void take_row(scheduler_t *scheduler, sequence_t *seq) {
   waiting_tenant(&scheduler->waiting, seq->group)->num_rows++;
   seq->row = scheduler->free_rows[--scheduler->num_free_rows];
   seq->tokens =
       &scheduler->token_table[(size_t)seq->row * (size_t)scheduler->options.max_model_len];
   seq->blocks = &scheduler->block_table[(size_t)seq->row * (size_t)scheduler->row_stride];
-  seq->host_blocks = swap_table(scheduler, seq->row);
+  seq->host_blocks = host_row(scheduler, seq->row);
   seq->detokenizer.held = &scheduler->held_text[(size_t)seq->row * STOP_STRING_BYTES_MAX];
 }
 
@@ -300,14 +306,13 @@ static prefix_match_t match_holder(const scheduler_t *scheduler, const sequence_
   return match;
 }
 
-prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq) {
+prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq, int32_t most) {
   const sequence_t *holder = table_prompt_holder(scheduler, seq);
   if (holder != NULL) return match_holder(scheduler, seq, holder);
   prefix_match_t match = {0};
   const block_pool_t *pool = scheduler->pool;
   int32_t block_size = pool->block_size, last = sequence_num_tokens(seq) - 1;
   int32_t block = NO_BLOCK, parent = NO_BLOCK;
-  int32_t most = slices_wanted(scheduler, seq) ? scheduler->options.slice_blocks : INT32_MAX;
   if (!may_match(scheduler, seq)) return match;
   if (scheduler->options.has_states) return match_state(scheduler, seq);
   while (match.num_blocks < most &&
@@ -342,6 +347,14 @@ void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match) {
   match->num_cached -= match->partial.rows;
   match->num_unused -= num_free_at(scheduler->pool, match->partial.block);
   match->partial.rows = 0;
+}
+
+bool table_forget_cached(scheduler_t *scheduler, const group_t *group) {
+  if (scheduler->pool->num_sides == 0 || !group->forked) return false;
+  int32_t block = table_find(scheduler, &group->sequence, 0, NO_BLOCK);
+  if (block == NO_BLOCK || block_is_held(&scheduler->pool->blocks[block])) return false;
+  block_forget(scheduler->pool, block);
+  return true;
 }
 
 /* ---- who shares blocks that another one fills ---- */
@@ -525,7 +538,7 @@ static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int
 static bool lacks_free(const scheduler_t *scheduler, int32_t block, int32_t twin) {
   const block_t *own = &scheduler->pool->blocks[block], *other = &scheduler->pool->blocks[twin];
   bool takes = !block_is_held(other) && (own->ref_count > 1 || own->pins > 0);
-  return takes && slices_num_free(scheduler) <= 0;
+  return takes && promised_num_free(scheduler) <= 0;
 }
 
 /* Keys the blocks that the entry has filled. */
@@ -758,7 +771,7 @@ void table_release(scheduler_t *scheduler, sequence_t *seq) {
   note_rest(scheduler, seq);
   undo_copies(scheduler, seq);
   leave_sharers(scheduler, seq);
-  slices_stop(scheduler, seq);
+  promised_end(scheduler, seq);
   states_give(scheduler, seq);
   while (seq->num_blocks > 0) {
     int32_t i = seq->num_blocks - 1, block = seq->blocks[i];

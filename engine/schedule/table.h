@@ -60,10 +60,11 @@ typedef struct prefix_match {
   int32_t snapshot;         /* with states: the one behind num_blocks; 0 = none, and no blocks */
   int32_t num_known;        /* with states: tokens of full blocks that were found */
 } prefix_match_t;
-/* Finds the longest run of known blocks; of a long prompt (slices_wanted) those of one slice. It
- * never includes the last token, whose forward yields the logits. With states it ends at the last
- * snapshot. Returns an empty match if the request still has to score its prompt. */
-prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq);
+/* Finds the longest run of known blocks, `most` at most; if it ends there, those behind it that
+ * others hold are counted. It never includes the last token, whose forward yields the logits. With
+ * states it ends at the last snapshot. Returns an empty match if the request still has to score its
+ * prompt. */
+prefix_match_t table_match(scheduler_t *scheduler, const sequence_t *seq, int32_t most);
 /* Of several choices, for one that has drawn nothing, or without prefix caching: a sibling that
  * runs and holds the prompt. Its blocks are the match, up to the last token of the prompt, whatever
  * the cache has and however long the prompt is. NULL = none, as always with states and windows. */
@@ -82,6 +83,10 @@ bool table_wanted(scheduler_t *scheduler, const sequence_t *seq, int32_t index, 
 int32_t table_find(scheduler_t *scheduler, const sequence_t *seq, int32_t index, int32_t parent);
 /* Leading tokens of the prompt whose blocks the cache has; 0 if the request brings no keys. */
 int32_t table_count_cached(scheduler_t *scheduler, const sequence_t *seq);
+/* With side blocks: takes what the prefix cache has for forks that compute again out of it, so that
+ * the first one claims its blocks and the others share them. Returns false if it has nothing that
+ * nobody holds. */
+bool table_forget_cached(scheduler_t *scheduler, const group_t *group);
 /* Removes the partial block from a match. */
 void table_match_whole(const scheduler_t *scheduler, prefix_match_t *match);
 /* Takes the blocks of the match, grows the table to `num_tokens` tokens, and that of side blocks

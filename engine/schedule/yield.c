@@ -1,7 +1,6 @@
 /* yield.c: a client that runs less than its share gets room at once; the contract is in plan.h.
  *
- * 1. The share of a tenant is its weight's part of max_num_seqs sequences, at least one, and of all
- *    blocks, among the tenants that run or wait now.
+ * 1. The share of a tenant is its weight's part of what all have (shares.c).
  * 2. Who receives room has no more than its share with it.
  * 3. First those give room who keep their share without it: groups of the tenant that is most above
  *    its share, the youngest first. They cannot take it back until others come or end.
@@ -28,61 +27,6 @@ enum {
   PAUSE_PLANS_MIN = 4,  /* from one pause to the next, at least */
   WEIGHED_MAX = 1 << 18 /* looks at running groups in one plan, whoever waits */
 };
-
-/* Blocks that the group has, or will have when its admission is complete. */
-static int32_t count_blocks(const scheduler_t *scheduler, const group_t *group) {
-  int32_t count = 0;
-  for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
-    if (!sequence_is_live(seq)) continue;
-    count += MAX(seq->num_blocks, seq->slices.total) +
-             (seq->sides.end - seq->sides.first) * scheduler->pool->num_sides;
-  }
-  return count;
-}
-
-/* Counts made before are those of another plan: they are 0 now. */
-static tenant_t *counted(scheduler_t *scheduler, const group_t *group) {
-  tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
-  if (tenant->counted_in == scheduler->num_counts) return tenant;
-  tenant->counted_in = scheduler->num_counts;
-  tenant->num_running = tenant->num_blocks = 0;
-  return tenant;
-}
-
-void plan_count_group(scheduler_t *scheduler, const group_t *group, int32_t sign) {
-  tenant_t *tenant = counted(scheduler, group);
-  tenant->num_running += sign * group->width;
-  tenant->num_blocks += sign * count_blocks(scheduler, group);
-}
-
-int32_t plan_count_of(scheduler_t *scheduler, const group_t *group) {
-  return counted(scheduler, group)->num_running;
-}
-
-int32_t plan_count_tenants(scheduler_t *scheduler) {
-  int32_t count = 0;
-  scheduler->num_counts++;
-  scheduler->weights = scheduler->waiting.weights;
-  for (const group_t *group = scheduler->running.head; group != NULL; group = group->next) {
-    const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
-    bool known = tenant->counted_in == scheduler->num_counts || tenant->first != NULL;
-    if (!known) scheduler->weights += tenant->weight; /* those that wait are counted already */
-    plan_count_group(scheduler, group, 1);
-    count += group->width;
-  }
-  return count;
-}
-
-/* The share of a tenant, times the weights of all, so that it is a whole number. */
-static int64_t share_of(const scheduler_t *scheduler, const tenant_t *tenant, int64_t limit) {
-  return MAX(limit * tenant->weight, scheduler->weights);
-}
-
-static int64_t excess_of(const scheduler_t *scheduler, const tenant_t *tenant, bool blocks) {
-  int64_t limit = blocks ? scheduler->pool->num_blocks - 1 : scheduler->options.max_num_seqs;
-  int64_t has = blocks ? tenant->num_blocks : tenant->num_running;
-  return has * scheduler->weights - share_of(scheduler, tenant, limit);
-}
 
 static int32_t count_output(const group_t *group) {
   int32_t most = 0;
@@ -139,8 +83,8 @@ static group_t *choose(scheduler_t *scheduler, const group_t *requester, prefere
   for (group_t *group = scheduler->running.tail; group != NULL; group = group->prev) {
     if (!may_give(scheduler, group, requester, by)) continue;
     if (group->best_effort && !requester->best_effort) return group;
-    int64_t excess = excess_of(scheduler, counted(scheduler, group), blocks);
-    int64_t loses = blocks ? count_blocks(scheduler, group) : group->width;
+    int64_t excess = shares_excess(scheduler, shares_counted(scheduler, group), blocks);
+    int64_t loses = blocks ? shares_blocks(scheduler, group) : group->width;
     if (excess <= most || (!below && excess < loses * scheduler->weights)) continue;
     chosen = group;
     most = excess;
@@ -168,19 +112,6 @@ static void forget_freed(const scheduler_t *scheduler, const group_t *group) {
     for (int32_t i = 0; sequence_is_live(seq) && i < seq->num_blocks; i++)
       scheduler->pool->blocks[seq->blocks[i]].mark = 0;
   }
-}
-
-bool plan_blocks_beyond(scheduler_t *scheduler, const group_t *group) {
-  tenant_t with = *counted(scheduler, group);
-  with.num_blocks += plan_blocks_wanted(scheduler, group);
-  return excess_of(scheduler, &with, true) > 0;
-}
-
-bool plan_is_entitled(scheduler_t *scheduler, const group_t *group, bool blocks) {
-  tenant_t with = *counted(scheduler, group);
-  with.num_running += group->width;
-  return excess_of(scheduler, &with, false) <= 0 &&
-         (!blocks || !plan_blocks_beyond(scheduler, group));
 }
 
 /* Those who give, in the order in which they were chosen. */

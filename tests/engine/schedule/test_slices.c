@@ -1,5 +1,7 @@
 /* test_slices.c: a long prompt is admitted a slice of blocks a plan: counts, not times. */
 #include "engine/schedule/slices.h"
+
+#include "engine/schedule/promised.h"
 #include "tests/engine/schedule/block_check.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
@@ -107,13 +109,13 @@ Test(slices, promised_blocks_are_nobody_elses) {
   group_t *first = add_long(rig, TOKENS, 1);
   step(rig);
   ASSERT_EQ(first->sequence.num_blocks, SLICE);
-  ASSERT_EQ(slices_num_free(rig->scheduler), 9);
+  ASSERT_EQ(promised_num_free(rig->scheduler), 9);
   group_t *other = rig_add(rig, 60, 4, 2);
   step(rig);
   ASSERT_EQ_FOR(other->sequence.status, SEQUENCE_WAITING, "15 blocks of 9");
   end(rig, first);
   ASSERT_EQ(rig->scheduler->slices.num_open, 0);
-  ASSERT_EQ(slices_num_free(rig->scheduler), BLOCKS + 9);
+  ASSERT_EQ(promised_num_free(rig->scheduler), BLOCKS + 9);
   step(rig);
   ASSERT_EQ(other->sequence.status, SEQUENCE_RUNNING);
   rig_free(rig);
