@@ -189,12 +189,6 @@ static void update_rate(engine_t *engine, uint64_t now_ns) {
   engine->rate_window_count = 0;
 }
 
-void engine_lap(engine_t *engine, uint64_t *total_ns) {
-  uint64_t now_ns = clock_now_ns();
-  *total_ns += now_ns - engine->lap_ns;
-  engine->lap_ns = now_ns;
-}
-
 /* ---- the engine thread ---- */
 
 static void accept_request(engine_t *engine, request_t *request) {
@@ -637,11 +631,30 @@ static int start_thread(engine_t *engine, inferd_error_t *error) {
   return 0;
 }
 
+int engine_make_replicas(engine_t *leader, const engine_options_t *given, inferd_error_t *error) {
+  replicas_t *replicas = &leader->replicas;
+  engine_options_t options = *given;
+  options.num_replicas = 1;
+  options.log = NULL; /* they would say what the leader says */
+  options.kv_events = NULL;
+  for (int32_t i = 1; i < given->num_replicas; i++) {
+    int code = engine_new(&options, &replicas->all[i], error);
+    if (code != 0) return code;
+    engine_t *engine = replicas->all[i];
+    engine->replicas.index = i;
+    engine->replicas.leader = leader;
+    share_free(engine->share);
+    engine->share = leader->share;
+    replicas->count = i + 1;
+  }
+  return 0;
+}
+
 int engine_create(const engine_options_t *options, engine_t **out, inferd_error_t *error) {
   engine_t *engine = NULL;
   int code = engine_new(options, &engine, error);
   if (code) return code;
-  code = replicas_make(engine, options, error);
+  code = engine_make_replicas(engine, options, error);
   for (int32_t i = 0; i < engine->replicas.count && !code; i++)
     code = start_thread(engine->replicas.all[i], error);
   if (code) {

@@ -120,25 +120,32 @@ struct engine {
   engine_stats_t stats; /* the engine thread's working copy */
 };
 
+/* notes.c, which calls nothing of the engine. A line of at most 255 bytes for options.log, if there
+ * is one. */
+__attribute__((format(printf, 2, 3))) void engine_say(const engine_t *engine, const char *format,
+                                                      ...);
+/* Adds to a total the time since the last lap, which ends here. */
+void engine_lap(engine_t *engine, uint64_t *total_ns);
+/* The state of one engine; engine_state is that of all replicas. Any thread. */
+engine_state_t engine_own_state(const engine_t *engine);
+
 /* engine.c: the engine without its thread. The engine thread calls these; the simulator calls them
  * itself, and plays the other threads between the calls. */
 int engine_new(const engine_options_t *options, engine_t **out, inferd_error_t *error);
+/* Makes the other replicas of a new leader, by the options that it was made by; starts no thread.
+ * On error those that were made are in `all`. */
+int engine_make_replicas(engine_t *leader, const engine_options_t *options, inferd_error_t *error);
 void engine_load(engine_t *engine); /* LOADING -> READY or FAILED */
 /* One iteration: at most one step. Returns for how many milliseconds the thread may sleep unless it
  * is woken; 0 = call again at once. */
 int engine_iterate(engine_t *engine);
 /* Takes over an adapter that the model has in the slot, in the place of the last one. */
 void engine_keep_adapter(engine_t *engine, int32_t slot, adapter_t *adapter);
-/* Adds to a total the time since the last lap, which ends here. */
-void engine_lap(engine_t *engine, uint64_t *total_ns);
 void engine_end(engine_t *engine); /* aborts every live request and emits its EVENT_DONE */
 
 /* start.c, engine thread: loads everything. Returns 0 or an error; frees nothing in either case. */
 int engine_start(engine_t *engine, inferd_error_t *error);
 void engine_release(engine_t *engine); /* frees what engine_start made, also in part */
-/* A line of at most 255 bytes for options.log, if there is one. */
-__attribute__((format(printf, 2, 3))) void engine_say(const engine_t *engine, const char *format,
-                                                      ...);
 /* task.c, once blueprint and device are there: what it makes. An error of options or files. */
 int engine_choose_task(engine_t *engine, inferd_error_t *error);
 /* task.c: an encoder sees a prompt of up to `longest` tokens in one step: no chunks, no cache. */

@@ -19,7 +19,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +36,6 @@ static const double SLO_AGEING = 200, SLO_STEP_MS = 49.5, SLO_FAIR_SPAN = 8192;
 static const int32_t AWAITED_ONE_IN = 8;
 static const int64_t SWAP_SPACE_DEFAULT = (int64_t)4 << 30;
 static const double HOST_MEMORY_FRACTION = 0.7, GPU_MEMORY_FRACTION = 0.9;
-
-void engine_say(const engine_t *engine, const char *format, ...) {
-  if (engine->options.log == NULL) return;
-  char line[256];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(line, sizeof line, format, args);
-  va_end(args);
-  engine->options.log(engine->options.context, line);
-}
 
 static const char *dtype_name(dtype_t dtype) {
   return dtype == DTYPE_F32 ? "float32" : dtype == DTYPE_F16 ? "float16" : "bfloat16";

@@ -214,12 +214,6 @@ static void settle(engine_t *engine, const step_t *step) {
     scheduler_settle(engine->scheduler, &step->plan.entries[i]);
 }
 
-step_t *engine_oldest_step(engine_t *engine) {
-  CHECK_GT(engine->num_steps, 0);
-  return &engine->steps[(engine->next_step + engine->steps_most - engine->num_steps) %
-                        engine->steps_most];
-}
-
 step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   step_t *step = engine_oldest_step(engine);
   engine_finish_turns(engine, step);

@@ -18,20 +18,6 @@
 
 enum { RETRY_AFTER_MAX_S = 120 };
 
-static engine_state_t own_state(const engine_t *engine) {
-  return (engine_state_t)atomic_load(&engine->state);
-}
-
-engine_state_t engine_state(const engine_t *engine) {
-  const replicas_t *replicas = &engine->replicas;
-  engine_state_t state = own_state(engine);
-  for (int32_t i = 1; i < replicas->count && state != ENGINE_FAILED; i++) {
-    engine_state_t other = own_state(replicas->all[i]);
-    if (other != ENGINE_READY) state = other;
-  }
-  return state;
-}
-
 double engine_progress(const engine_t *engine) {
   return atomic_load(&engine->progress_permille) / 1000.0;
 }
@@ -39,7 +25,7 @@ double engine_progress(const engine_t *engine) {
 void engine_failure(const engine_t *engine, inferd_error_t *out) {
   const replicas_t *replicas = &engine->replicas;
   int32_t i = 0;
-  while (i < replicas->count - 1 && own_state(replicas->all[i]) != ENGINE_FAILED) i++;
+  while (i < replicas->count - 1 && engine_own_state(replicas->all[i]) != ENGINE_FAILED) i++;
   *out = replicas->all[i]->failure;
 }
 
@@ -352,7 +338,7 @@ int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *
   for (int32_t i = 0; i < engine->replicas.count; i++) {
     engine_t *one = engine->replicas.all[i];
     /* the engine thread makes the mailbox while it loads */
-    if (own_state(one) == ENGINE_LOADING || one->mailbox == NULL) continue;
+    if (engine_own_state(one) == ENGINE_LOADING || one->mailbox == NULL) continue;
     note_left(one);
     drain_context_t drain = {.engine = one, .handle = handle, .context = context};
     count += mailbox_drain(one->mailbox, count_done, &drain);

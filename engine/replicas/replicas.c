@@ -1,4 +1,4 @@
-/* replicas.c: makes replicas, and chooses one for each request; see replicas.h. */
+/* replicas.c: what replicas know of each other, and which one gets a request; see replicas.h. */
 #include "engine/replicas/replicas.h"
 
 #include "engine/base/random.h"
@@ -20,25 +20,6 @@ enum {
 };
 
 /* ---- start and end ---- */
-
-int replicas_make(engine_t *leader, const engine_options_t *given, inferd_error_t *error) {
-  replicas_t *replicas = &leader->replicas;
-  engine_options_t options = *given;
-  options.num_replicas = 1;
-  options.log = NULL; /* they would say what the leader says */
-  options.kv_events = NULL;
-  for (int32_t i = 1; i < given->num_replicas; i++) {
-    int code = engine_new(&options, &replicas->all[i], error);
-    if (code != 0) return code;
-    engine_t *engine = replicas->all[i];
-    engine->replicas.index = i;
-    engine->replicas.leader = leader;
-    share_free(engine->share);
-    engine->share = leader->share;
-    replicas->count = i + 1;
-  }
-  return 0;
-}
 
 void replicas_free(engine_t *engine) {
   for (int32_t i = 0; i < REPLICAS_MAX; i++) routes_free(engine->replicas.routes[i]);

@@ -30,10 +30,6 @@ typedef struct replicas {
   _Atomic uint64_t busy_since_ns; /* when this one, idle, got a request; 0 = it has none */
 } replicas_t;
 
-/* Makes the others of a new leader, by the options that it was made by; starts no thread. On error
- * those that were made are in `all`. */
-int replicas_make(struct engine *leader, const struct engine_options *options,
-                  inferd_error_t *error);
 /* Gives back what this one holds as a replica: routes, and the share that is its leader's. */
 void replicas_free(struct engine *engine);
 

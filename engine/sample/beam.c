@@ -22,15 +22,6 @@ void beam_collect(engine_t *engine, sequence_t *seq, const sample_row_t *row) {
   work->beams[work->num_beams++] = (beam_t){.sequence = seq, .row = row};
 }
 
-int32_t beam_num_top(const engine_t *engine, const sampling_params_t *params) {
-  int32_t num_stops =
-      params->num_stop_token_ids + (params->ignore_eos ? 0 : 1 + engine->info.num_stop_ids);
-  int32_t factor = num_stops < 1 ? 2 : 1 + num_stops;
-  int64_t wanted = (int64_t)factor * params->beam_width;
-  int32_t needed = wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
-  return MAX(needed, params->num_logprobs);
-}
-
 /* Takes the best continuation of the group that is not taken yet. The ids of each row are sorted,
  * so it is the head of one of the rows. On ties the first beam wins. Returns false if none is left.
  */

@@ -39,9 +39,6 @@ typedef struct beam_work {
   continuation_t next[BEAM_SEQUENCES_MAX]; /* the next beams of the group */
 } beam_work_t;
 
-/* Returns how many alternatives the row of one beam must report: as many as the request asks for,
- * and enough to continue all beams even if some of these ids end the text. */
-int32_t beam_num_top(const struct engine *engine, const sampling_params_t *params);
 /* Adds the row of one beam of the group that is being committed. */
 void beam_collect(struct engine *engine, sequence_t *seq, const sample_row_t *row);
 /* Called after each entry of the plan is committed. If `entry` is the last of a group with beams,

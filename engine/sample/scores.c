@@ -14,8 +14,19 @@ static int32_t within_vocabulary(const engine_t *engine, int32_t num_top) {
   return MIN(num_top, engine->info.vocab_size);
 }
 
+/* Of the row of one beam: as many as the request asks for, and enough to continue all beams even if
+ * some of these ids end the text. */
+static int32_t of_beam(const engine_t *engine, const sampling_params_t *params) {
+  int32_t num_stops =
+      params->num_stop_token_ids + (params->ignore_eos ? 0 : 1 + engine->info.num_stop_ids);
+  int32_t factor = num_stops < 1 ? 2 : 1 + num_stops;
+  int64_t wanted = (int64_t)factor * params->beam_width;
+  int32_t needed = wanted < SAMPLE_TOP_MAX ? (int32_t)wanted : SAMPLE_TOP_MAX;
+  return MAX(needed, params->num_logprobs);
+}
+
 int32_t scores_of_output(const engine_t *engine, const sampling_params_t *params) {
-  if (params->beam_width > 0) return within_vocabulary(engine, beam_num_top(engine, params));
+  if (params->beam_width > 0) return within_vocabulary(engine, of_beam(engine, params));
   if (params_collect(params) && params->num_logprobs < 0) return 0;
   return within_vocabulary(engine, params->num_logprobs);
 }

@@ -101,7 +101,7 @@ static client_t *by_hand(const engine_options_t *options) {
   inferd_error_t error = {0};
   cr_assert(c != NULL && (c->jobs = calloc(CLIENT_REQUESTS, sizeof *c->jobs)) != NULL);
   ASSERT_EQ_FOR(engine_new(options, &c->engine, &error), 0, "%s", error.message);
-  ASSERT_EQ_FOR(replicas_make(c->engine, options, &error), 0, "%s", error.message);
+  ASSERT_EQ_FOR(engine_make_replicas(c->engine, options, &error), 0, "%s", error.message);
   const replicas_t *replicas = &c->engine->replicas;
   for (int32_t i = 0; i < replicas->count; i++) {
     ASSERT_EQ(engine_state(c->engine), ENGINE_LOADING);
