@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -564,15 +563,6 @@ static const family_t *enter_text_config(config_reader_t *reader, const family_t
   if (found != NULL) return found;
   config_refuse(reader, "model_type", type, "the text models of %s", family->architecture);
   return family;
-}
-
-void blueprint_note(blueprint_t *blueprint, const char *format, ...) {
-  size_t used = strlen(blueprint->notes), capacity = sizeof(blueprint->notes);
-  if (used > 0 && used + 1 < capacity) blueprint->notes[used++] = '\n';
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(blueprint->notes + used, capacity - used, format, arguments);
-  va_end(arguments);
 }
 
 /* `start` looks into the whole document. `bp` may be NULL: then only the family is found. */

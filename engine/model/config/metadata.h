@@ -1,6 +1,6 @@
 /* metadata.h: the metadata of a GGUF file while they are written as config.json.
  *
- * Of the files config_gguf*.c alone. A source is a key of the metadata, in which "%"
+ * For the files config_gguf*.c. A source is a key of the metadata, in which "%"
  * stands for the architecture. The first refusal sets `code`, and what follows is not kept. Any
  * thread, no state.
  */
