@@ -1,7 +1,8 @@
 /* compile.c: constraint -> grammar: the frame around the compilers of all kinds of constraints.
  *
- * Runs on the caller's thread, a pool thread of the server. Owns the limits, the account and the
- * exit on errors (setjmp). The other files compile each kind of constraint.
+ * Runs on the caller's thread, a pool thread of the server. Owns the limits and the place where an
+ * error leads to (setjmp). compile_base.c is under all files, which compile each kind of
+ * constraint.
  */
 #include "engine/grammar/automaton/dfa.h"
 #include "engine/grammar/mask/matcher.h"
@@ -11,16 +12,14 @@
 #include "engine/grammar/automaton/regex.h"
 #include "engine/grammar/source_bytes.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint64_t COMPILE_WORK_MAX =
     15000000; /* about a second: 40 to 70 ns each on a Xeon of 2023 */
-enum { FUEL = 20000, SOURCE_DEPTH_MAX = 100 };
+enum { SOURCE_DEPTH_MAX = 100 };
 static atomic_uint_fast64_t next_serial;
-static const size_t ARENA_BYTES_MAX = (size_t)64 << 20;
 
 const grammar_limits_t grammar_limits_default = {
     .schema_depth_max = 32,
@@ -37,72 +36,6 @@ const grammar_limits_t grammar_limits_default = {
     .compile_work_max = COMPILE_WORK_MAX,
     .compile_ns_max = 4000000000u,
 };
-
-void compile_fail(compile_t *compile, int code, const char *format, ...) {
-  char message[ERROR_MESSAGE_MAX];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(message, sizeof message, format, args);
-  va_end(args);
-  compile->code = error_set(compile->error, code, compile->param, "%s", message);
-  longjmp(compile->give_up, 1);
-}
-
-void compile_spend(compile_t *compile, uint32_t work) {
-  const grammar_limits_t *limits = compile->limits;
-  grammar_account_t *account = compile->account;
-  if (compile->fuel > work) {
-    compile->fuel -= work;
-    return;
-  }
-  account->work += FUEL - compile->fuel + work;
-  compile->fuel = FUEL;
-  if (account->cancelled != NULL &&
-      atomic_load_explicit(account->cancelled, memory_order_relaxed)) {
-    compile_fail(compile, ERR_REQUEST_TIMEOUT, "The request was cancelled.");
-  }
-  if (account->work > limits->compile_work_max) {
-    compile_fail(compile, ERR_BAD_REQUEST,
-                 "The constraints of the request take more than %llu steps to compile.",
-                 (unsigned long long)limits->compile_work_max);
-  }
-  if (account->cpu_ns + clock_thread_ns() - compile->begin_ns > limits->compile_ns_max) {
-    compile_fail(compile, ERR_OVERLOADED,
-                 "The constraints took more than %llu ms of processor time to compile.",
-                 (unsigned long long)(limits->compile_ns_max / 1000000));
-  }
-}
-
-/* Returns the piece that the arena gave; gives up if it is NULL. */
-static void *checked(compile_t *compile, const arena_t *arena, void *piece) {
-  if (piece != NULL) return piece;
-  if (arena->out_of_memory) compile_fail(compile, ERR_NO_MEMORY, "no memory for a grammar");
-  compile_fail(compile, ERR_BAD_REQUEST, "The constraint takes more than %zu MiB to compile.",
-               ARENA_BYTES_MAX >> 20);
-}
-
-void *compile_scratch(compile_t *compile, size_t count, size_t size) {
-  return checked(compile, &compile->scratch, arena_calloc(&compile->scratch, count, size));
-}
-
-void *compile_keep(compile_t *compile, size_t count, size_t size) {
-  arena_t *arena = &compile->grammar->arena;
-  return checked(compile, arena, arena_calloc(arena, count, size));
-}
-
-void *compile_grow(compile_t *compile, const void *items, uint32_t count, uint32_t need,
-                   size_t size, uint32_t *capacity) {
-  return checked(compile, &compile->scratch,
-                 arena_grow(&compile->scratch, items, count, need, size, capacity));
-}
-
-void *list_add(compile_t *compile, grammar_list_t *list, size_t size) {
-  if (list->count == list->capacity) {
-    uint32_t need = MAX(16, list->count + 1);
-    list->items = compile_grow(compile, list->items, list->count, need, size, &list->capacity);
-  }
-  return memset((char *)list->items + (size_t)list->count++ * size, 0, size);
-}
 
 /* ---- the sources that are not a language of their own ---- */
 
@@ -221,8 +154,8 @@ static void make_fixed_nodes(compile_t *compile) {
 /* The part of grammar_compile under setjmp. None of its variables changes after setjmp. */
 static int run(compile_t *compile, const grammar_source_t *source) {
   if (setjmp(compile->give_up)) return compile->code;
-  compile->grammar->arena.limit = ARENA_BYTES_MAX;
-  compile->scratch.limit = ARENA_BYTES_MAX;
+  compile->grammar->arena.limit = COMPILE_ARENA_BYTES_MAX;
+  compile->scratch.limit = COMPILE_ARENA_BYTES_MAX;
   make_fixed_nodes(compile);
   build_finish(compile, compile_source(compile, source, NODE_ID_END, 0));
   return 0;
@@ -285,7 +218,7 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
       .vocabulary = vocabulary,
       .account = account != NULL ? account : &own,
       .begin_ns = clock_thread_ns(),
-      .fuel = FUEL,
+      .fuel = COMPILE_FUEL,
   };
   compile.grammar = calloc(1, sizeof *compile.grammar);
   if (compile.grammar == NULL)
@@ -298,7 +231,7 @@ int grammar_compile(const grammar_source_t *source, const grammar_vocabulary_t *
   if (!code && vocabulary->keeps_sources) grammar_keep_source(compile.grammar, source);
   arena_free(&compile.scratch);
   compile.account->states = compile.dfa_states;
-  compile.account->work += FUEL - compile.fuel;
+  compile.account->work += COMPILE_FUEL - compile.fuel;
   compile.account->cpu_ns += clock_thread_ns() - compile.begin_ns;
   if (code) {
     grammar_unref(compile.grammar);

@@ -22,6 +22,11 @@ typedef struct grammar_list {
 
 struct regex;
 
+enum {
+  COMPILE_FUEL = 20000,              /* steps between two looks at the account */
+  COMPILE_ARENA_BYTES_MAX = 64 << 20 /* of each arena */
+};
+
 /* Kinds of texts outside of JSON: the types that the text between two tags may have, or one of the
  * others. 0 = JSON. */
 enum { TEXT_RAW = TYPE_ALL + 1, TEXT_MARKED, TEXT_KINDS };
@@ -60,7 +65,7 @@ typedef struct compile {
   const dfa_t *texts[TEXT_KINDS]; /* lexeme_content.c; NULL = not made yet */
 } compile_t;
 
-/* compile.c: giving up, memory ---------------------------------------------------------------- */
+/* compile_base.c: giving up, memory ----------------------------------------------------------- */
 
 _Noreturn void compile_fail(compile_t *compile, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
