@@ -34,7 +34,7 @@ enum { SIGNAL_COUNT = ARRAY_LEN(signals) };
 
 /* All state of the parent; a process has one. */
 typedef struct parent {
-  server_t server; /* first: server_drained and server_succeeded convert its address */
+  server_t server; /* first: on_drained converts its address */
   uv_loop_t loop;
   uv_signal_t signals[SIGNAL_COUNT];
   uv_timer_t tick, drain;

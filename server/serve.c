@@ -59,7 +59,7 @@ enum { SIGNAL_COUNT = ARRAY_LEN(signals) };
 
 /* All state of the daemon; a process has one. */
 typedef struct daemon {
-  server_t server; /* first member: server_drained converts its address */
+  server_t server; /* first member: on_drained and its like convert its address */
   uv_loop_t loop;
   uv_signal_t signals[SIGNAL_COUNT];
   uv_timer_t tick;  /* completions_tick, watchdog */
@@ -155,19 +155,16 @@ static void end(daemon_t *daemon, const char *why) {
 }
 
 /* Clients whose connections are kept hear within a second that they should close them. */
-void server_succeeded(server_t *server) {
+static void on_succeeded(server_t *server) {
   begin_leaving((daemon_t *)server, "the next process serves", MAX(server->config->drain_delay, 1));
 }
 
-void server_finished(server_t *server) {
+static void on_finished(server_t *server) {
   if (server->phase < SERVER_DRAINING) drain((daemon_t *)server, "all lines are answered");
 }
 
-void server_drained(server_t *server) {
-  if (server->drained != NULL)
-    server->drained(server);
-  else
-    stop_loop((daemon_t *)server);
+static void on_drained(server_t *server) {
+  stop_loop((daemon_t *)server);
 }
 
 /* ---- engine ---- */
@@ -668,6 +665,9 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   if (config->allowed_media_hosts.count > 0 &&
       (code = media_open(&config->allowed_media_hosts, server->loop, &server->media, error)) != 0)
     return code;
+  server->drained = on_drained;
+  server->succeeded = on_succeeded;
+  server->finished = on_finished;
   server->lanes = lanes_new(server->loop);
   server->ledger = ledger_new((size_t)config->max_request_memory);
   if (server->lanes != NULL && server->ledger != NULL && completions_new(server) == 0) {

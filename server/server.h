@@ -47,11 +47,14 @@ typedef struct server {
   uv_async_t engine_wake;         /* engine -> loop, once per step */
   bool starting; /* what serve.c does when the engine is ready is not done yet; loop thread */
   server_phase_t phase;
-  void (*drained)(struct server *server); /* of the parent of several models: server_drained */
-  config_t asked;                         /* as read at start, before the model was located */
-  int64_t queue_requests_max;             /* for which the engine has tables */
-  uint64_t start_ns;                      /* monotonic */
-  int64_t start_time;                     /* unix seconds: `created` of the model cards */
+  /* What the program does, by serve.c or parent.c; NULL = nothing: */
+  void (*drained)(struct server *server);   /* everything in flight has ended while draining */
+  void (*succeeded)(struct server *server); /* the next process accepts connections */
+  void (*finished)(struct server *server);  /* `inferd batch` has nothing left to do */
+  config_t asked;                           /* as read at start, before the model was located */
+  int64_t queue_requests_max;               /* for which the engine has tables */
+  uint64_t start_ns;                        /* monotonic */
+  int64_t start_time;                       /* unix seconds: `created` of the model cards */
   char system_fingerprint[48];
 } server_t;
 
@@ -236,9 +239,5 @@ struct metrics *metrics_new(server_t *server, const char *model);
 void metrics_free(struct metrics *metrics);
 void metrics_http(server_t *server, const char *route, const char *method, int status,
                   uint64_t duration_ns);
-
-void server_succeeded(server_t *server); /* serve.c: the next process accepts connections */
-void server_finished(server_t *server);  /* serve.c: `inferd batch` has nothing left to do */
-void server_drained(server_t *server); /* serve.c: everything in flight has ended while draining */
 
 #endif

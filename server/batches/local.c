@@ -224,7 +224,7 @@ static void write_text(lane_job_t *job) {
 static void finish(local_t *local) {
   if (local->finished) return;
   local->finished = true;
-  server_finished(local->server);
+  local->server->finished(local->server);
 }
 
 static void text_written(lane_job_t *job) {

@@ -17,8 +17,8 @@ typedef struct local local_t;
 int local_open(const char *input, const char *output, local_t **out, inferd_error_t *error);
 /* Makes it the work of a server; before its loop runs. */
 void local_attach(local_t *local, server_t *server);
-/* Loop thread: the engine is ready, or some time has passed. Calls server_finished once all lines
- * are over, or the output cannot be written. NULL is allowed, here and below. */
+/* Loop thread: the engine is ready, or some time has passed. Calls `finished` of the server once
+ * all lines are over, or the output cannot be written. NULL is allowed, here and below. */
 void local_tick(local_t *local);
 void local_stop(local_t *local); /* loop thread: ends what runs */
 /* After the loop. Says what became of the lines on standard error. Returns the exit status of the

@@ -91,7 +91,7 @@ static void give_listeners(http_t *http) {
     if (!http->listeners[i].unix_socket) http->listeners[i].inherited = true;
   }
   http->hand_over.path[0] = '\0'; /* it is the next process's too */
-  server_succeeded(http->server);
+  if (http->server->succeeded != NULL) http->server->succeeded(http->server);
 }
 
 /* Does what the visitor says. Returns false if it has not said anything yet. */

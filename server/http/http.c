@@ -81,7 +81,7 @@ static void pump(http_t *http) {
   if (http->server->phase >= SERVER_DRAINING && http->in_flight == 0 && !http->drained_told &&
       !http->stopping) {
     http->drained_told = true;
-    server_drained(http->server);
+    if (http->server->drained != NULL) http->server->drained(http->server);
   }
 }
 

@@ -155,8 +155,8 @@ enum {
 typedef struct http http_t; /* the transport itself, used by serve.c */
 int http_start(struct server *server, http_t **out, inferd_error_t *error);
 /* Starts to drain; the caller has set server->phase. Requests in flight finish. New requests get
- * 503 and their connections close, but probes are still answered. Calls server_drained once, when
- * no request is in flight. */
+ * 503 and their connections close, but probes are still answered. Calls `drained` of the server
+ * once, when no request is in flight. */
 void http_drain(http_t *http);
 /* Every listener takes connections. Returns 0 or the error of a port that was taken meanwhile. */
 int http_ready(http_t *http, inferd_error_t *error);

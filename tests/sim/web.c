@@ -399,14 +399,6 @@ bool web_draining(void) {
   return server.phase >= SERVER_DRAINING;
 }
 
-void server_succeeded(server_t *s) {
-  (void)s;
-}
-
-void server_drained(server_t *s) {
-  (void)s;
-}
-
 void web_start(void) {
   faults_hold();
   static char model[] = "/models/tiny/", lora[] = "--enable-lora", modules[] = "--lora-modules",

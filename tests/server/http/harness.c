@@ -52,11 +52,8 @@ void metrics_http(server_t *server, const char *route, const char *method, int s
   atomic_fetch_add(&seen.metrics, 1);
   atomic_store(&seen.last_status, status);
 }
-void server_succeeded(server_t *server) {
-  (void)server;
-}
 
-void server_drained(server_t *server) {
+static void on_drained(server_t *server) {
   (void)server;
   atomic_fetch_add(&seen.drained, 1);
 }
@@ -529,6 +526,7 @@ int harness_try(const char *const *flags, inferd_error_t *error) {
   h.server = (server_t){.config = &h.config,
                         .loop = &h.loop,
                         .engine = (engine_t *)&h,
+                        .drained = on_drained,
                         .starting = atomic_load(&fake_starting),
                         .behind = atomic_load(&fake_behind)};
   if (rc == 0) rc = log_open(&h.config, error);

@@ -13,7 +13,7 @@ typedef struct seen {
   atomic_int live;    /* exchanges it has not answered */
   atomic_int gone;    /* calls of on_gone */
   atomic_int refused_writes;
-  atomic_int drained; /* calls of server_drained */
+  atomic_int drained; /* calls of `drained` */
   atomic_int metrics; /* calls of metrics_http */
   atomic_int last_status;
   _Atomic(const char *) cause;                   /* of the last on_gone */
