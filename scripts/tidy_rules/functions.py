@@ -24,6 +24,7 @@ FOR_OTHERS = {
     "bench_percentile": "a test of inferd-bench's figures",
     "auth_comparisons": "a test counts the digests that a check of a key compares",
     "life_looks": "a test counts the models that an event looks at",
+    "engine_make_replicas": "tests make replicas without their threads",
     "comm_barrier": "tests of ranks that stay away or fail",
     "inferd_mpi_open": "the daemon looks it up in inferd-mpi.so by its name",
     "address_split": "a test of inferd-bench's addresses",
