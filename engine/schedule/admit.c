@@ -204,7 +204,6 @@ static bool admit(scheduler_t *scheduler, group_t *group, uint64_t now_ns) {
   if (scheduler->options.ageing <= 0) waiting_begun(&scheduler->waiting, group);
   if (first->first_scheduled_ns != 0) return true;
   first->first_scheduled_ns = now_ns;
-  plan_note_begun(scheduler, group);
   if (group_is_lead(group)) {
     scheduler->prefix_queries_tokens += (uint64_t)first->num_prompt_tokens;
     scheduler->prefix_hits_tokens += (uint64_t)first->num_cached_tokens;

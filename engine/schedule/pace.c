@@ -209,31 +209,35 @@ static void note_short_prompts(scheduler_t *scheduler) {
 
 /* ---- best effort ---- */
 
-/* Of the time that first tokens of others take, what best effort may have in a step: who comes
- * waits for the one in flight. And of the time of a step, what it may have beside their tokens. */
-enum { FIRST_PART = 10, BESIDE_PART = 3 };
-/* A prompt counts as at most this multiple of the mean before it. */
-static const double LONG_PROMPT = 2;
+/* Whoever comes waits for the step in flight. So best effort may have in a step a tenth of the
+ * longest first tokens of others, but no more than a third of these in the mean, and a third of the
+ * time of a step beside their tokens. */
+enum { LONGEST_PART = 10, MEAN_PART = 3, BESIDE_PART = 3 };
+/* And as many times as long as all weights are read, at least: with less of it most of the time
+ * would be spent on reading them. */
+static const double WEIGHTS_TIMES = 1.5;
+/* Of a first token, its part in what is known of them. */
+static const double FIRST_WEIGHT = 0.1;
 
-void plan_note_begun(scheduler_t *scheduler, const group_t *group) {
-  double *mean_ns = &scheduler->best_effort.first_ns;
-  const sequence_t *seq = &group->sequence;
-  if (group->best_effort || !cost_is_known(&scheduler->cost)) return;
-  cost_work_t work =
-      cost_of_tokens(seq->num_cached_tokens, seq->num_prompt_tokens - seq->num_cached_tokens);
-  work.of[COST_STEP] = work.of[COST_ROW] = 1;
-  const double ns = cost_ns(&scheduler->cost, &work);
-  *mean_ns = *mean_ns > 0 ? 0.9 * *mean_ns + 0.1 * MIN(ns, LONG_PROMPT * *mean_ns) : ns;
+void plan_note_first(scheduler_t *scheduler, const group_t *group, uint64_t now_ns) {
+  best_effort_t *known = &scheduler->best_effort;
+  const uint64_t arrival_ns = group->request->arrival_ns;
+  if (group->best_effort || !group_is_lead(group) || !cost_is_known(&scheduler->cost)) return;
+  const double waited_ns = now_ns > arrival_ns ? (double)(now_ns - arrival_ns) : 0;
+  const double ns = waited_ns + cost_ns(&scheduler->cost, &scheduler->plan.work);
+  const double mean_ns = known->mean_first_ns, longest_ns = known->longest_first_ns;
+  known->mean_first_ns = mean_ns > 0 ? mean_ns + FIRST_WEIGHT * (ns - mean_ns) : ns;
+  known->longest_first_ns = MAX(ns, longest_ns + FIRST_WEIGHT * (ns - longest_ns));
 }
 
-/* Its part of a first token; at least what any client may have. */
 static void pace_best_effort(scheduler_t *scheduler) {
   step_pace_t *pace = &scheduler->pace;
   const pace_options_t *options = &scheduler->options.pace;
+  const best_effort_t *known = &scheduler->best_effort;
   const plan_t *plan = &scheduler->plan;
-  double ns = scheduler->best_effort.first_ns / FIRST_PART;
+  double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
   if (plan->num_entries > 0 && options->step_ns > 0) ns = MIN(ns, options->step_ns / BESIDE_PART);
-  ns = MAX(ns, MAX(options->client_ns, scheduler->cost.ns[COST_STEP]));
+  ns = MAX(ns, MAX(options->client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
   pace->is_on = true;
   pace->client_ns = ns;
   pace->step_ns = MIN(pace->step_ns, cost_ns(&scheduler->cost, &plan->work) + ns);

@@ -109,8 +109,8 @@ void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times);
 /* Before the walk over `running`: how much time the step has, and each client; and which groups are
  * prefills. */
 void plan_pace(scheduler_t *scheduler);
-/* A prompt that does not run by best effort is begun: how long it takes. */
-void plan_note_begun(scheduler_t *scheduler, const group_t *group);
+/* The plan that is complete draws the first token of the group: how long that took. */
+void plan_note_first(scheduler_t *scheduler, const group_t *group, uint64_t now_ns);
 /* Whether a group that decodes does so in this step. If those of its client take more than its
  * time, they take turns; at least one of them goes. */
 bool plan_takes_turn(scheduler_t *scheduler, group_t *group);

@@ -534,6 +534,8 @@ int32_t scheduler_plan(scheduler_t *scheduler, uint64_t now_ns) {
     sequence_t *seq = plan->entries[i].sequence;
     prefetch_entry(plan, i, GROUP_PLANNED);
     waiting_note_served(&scheduler->waiting, seq->group);
+    if (plan->entries[i].do_sample && seq->num_output_tokens + seq->num_output_placeholders == 0)
+      plan_note_first(scheduler, seq->group, now_ns);
     seq->num_computed_tokens += plan->entries[i].num_tokens;
     seq->num_in_flight_tokens += plan->entries[i].num_tokens;
     seq->num_output_placeholders += plan->entries[i].do_sample;

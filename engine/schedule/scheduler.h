@@ -55,7 +55,9 @@ typedef struct scheduler_options {
 /* What is known for the groups that run by best effort. */
 typedef struct best_effort {
   uint64_t others_ns; /* when a plan last had other groups; 0 = never */
-  double first_ns;    /* time that the prompts of others take, in the mean; 0 = none was seen */
+  /* First tokens of others, from their arrival: in the mean, and the longest of late; 0 = none was
+   * seen. */
+  double mean_first_ns, longest_first_ns;
   tenant_pace_t pace; /* of all of them together, beside others */
 } best_effort_t;
 

@@ -21,6 +21,7 @@ static rig_t *rig_of(int32_t max_num_seqs, int32_t num_blocks, bool chunked) {
 static group_t *add_of(rig_t *rig, uint64_t tenant, bool best_effort, int32_t prompt,
                        int32_t output) {
   rig->requests[rig->count].tenant = tenant;
+  rig->requests[rig->count].arrival_ns = rig->now_ns;
   rig->requests[rig->count].best_effort = best_effort;
   return rig_add(rig, prompt, output, rig->count);
 }
@@ -37,6 +38,14 @@ static void run(rig_t *rig, int steps) {
   for (int i = 0; i < steps; i++) {
     rig_step(rig);
     rig_commit(rig, 1);
+  }
+}
+
+/* The same, and each step takes its time. */
+static void run_timed(rig_t *rig, int steps) {
+  for (int i = 0; i < steps; i++) {
+    run(rig, 1);
+    rig->now_ns += (uint64_t)cost_ns(&rig->scheduler->cost, &rig->scheduler->plan.work);
   }
 }
 
@@ -67,11 +76,12 @@ Test(best_effort, beside_a_prompt_of_others_it_gets_nothing) {
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(chat, 512));
   rig_commit(rig, 1);
+  rig->now_ns += 52200000; /* what it took */
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(chat, 88));
   rig_commit(rig, 1);
-  /* The prompt took 1 + 1 + 60 ms: beside its tokens all lines have 6.2 ms, which is five of them.
-   */
+  /* The first token took 52.2 ms, and 1 + 1 + 8.8: beside the next ones all lines have a tenth of
+   * that, 6.3 ms, which is five of them. */
   for (int i = 0; i < 4; i++) {
     ASSERT_EQ(count_next(rig), 6);
     ASSERT_EQ(rig_chunk(rig, chat), 1);
@@ -80,7 +90,7 @@ Test(best_effort, beside_a_prompt_of_others_it_gets_nothing) {
 }
 
 /* A third of a step is 10 ms, and a client may have 2: of lines of 2 ms five go, and one if less
- * than that is a tenth of a prompt; of lines of 3 ms three, and one. */
+ * than that is a tenth of a first token; of lines of 3 ms three, and one. */
 Test(best_effort, beside_tokens_of_others_it_has_no_more_than_a_third_of_a_step) {
   static const struct {
     double token_ns;
@@ -92,7 +102,7 @@ Test(best_effort, beside_tokens_of_others_it_has_no_more_than_a_third_of_a_step)
     for (int j = 0; j < 10; j++) add_line(rig);
     run(rig, 1);
     group_t *chat = add_chat(rig, cases[i].prompt);
-    run(rig, 2);
+    run_timed(rig, 2);
     for (int j = 0; j < 4; j++) {
       ASSERT_EQ_FOR(count_next(rig), 1 + cases[i].lines, "case %d", (int)i);
       ASSERT_EQ_FOR(rig_chunk(rig, chat), 1, "case %d", (int)i);
@@ -101,13 +111,14 @@ Test(best_effort, beside_tokens_of_others_it_has_no_more_than_a_third_of_a_step)
   }
 }
 
-/* The prompt took 1 + 1 + 60 ms: of a tenth of it, 6.2 ms, five lines of 1.1 ms have a token. */
+/* The first token took 63 ms: of a tenth of it five lines of 1.1 ms have a token. */
 Test(best_effort, a_step_is_short_for_a_minute_after_others) {
   rig_t *rig = rig_of(16, 2000, true);
   group_t *lines[10];
   run(rig, 1);
   group_t *chat = add_chat(rig, 600);
-  run(rig, 3);
+  run_timed(rig, 2);
+  run(rig, 1);
   end(rig, chat);
   for (int i = 0; i < 10; i++) lines[i] = add_line(rig);
   rig->now_ns += MINUTE_NS - 1;
@@ -128,6 +139,60 @@ Test(best_effort, a_step_is_short_for_a_minute_after_others) {
   run(rig, 2);
   EXPECT_EQ_FOR(count_next(rig), 10, "a minute after the last plan with others");
   rig_free(rig);
+}
+
+/* The time of a first token counts from its arrival; of the longest one a tenth of what it is above
+ * a later one is forgotten, of the mean a tenth is the new one's. */
+Test(best_effort, first_tokens_are_known_by_their_mean_and_the_longest) {
+  const best_effort_t *known;
+  rig_t *rig = rig_of(16, 2000, true);
+  known = &rig->scheduler->best_effort;
+  add_chat(rig, 8); /* 1 + 1 + 0.8 ms */
+  rig->now_ns += 97200000;
+  run(rig, 1);
+  EXPECT_EQ(known->longest_first_ns, 100e6);
+  EXPECT_EQ(known->mean_first_ns, 100e6);
+  rig_free(rig);
+
+  rig = rig_of(16, 2000, true);
+  known = &rig->scheduler->best_effort;
+  group_t *first = add_chat(rig, 600);
+  run_timed(rig, 2);
+  end(rig, first);
+  EXPECT_EQ(known->longest_first_ns, 63e6);
+  group_t *second = add_chat(rig, 10); /* 3 ms */
+  run(rig, 1);
+  EXPECT_EQ(known->longest_first_ns, 57e6);
+  EXPECT_EQ(known->mean_first_ns, 57e6);
+  end(rig, second);
+  add_line(rig); /* no first token of others */
+  run(rig, 1);
+  EXPECT_EQ(known->longest_first_ns, 57e6);
+  rig_free(rig);
+}
+
+/* Lines of 2 ms, where a first token takes 10 ms and lasts: a third of the mean is less than a
+ * tenth of the longest one, which took 2 s. Reading the weights takes 1 ms, or 8: then 12 are
+ * theirs. */
+Test(best_effort, the_mean_and_the_weights_bound_what_it_has) {
+  for (int heavy = 0; heavy < 2; heavy++) {
+    rig_t *rig = rig_of(16, 2000, true);
+    rig->scheduler->options.pace.step_ns = 0;
+    rig->scheduler->cost.ns[COST_TOKEN] = 1e6;
+    rig->scheduler->best_effort.longest_first_ns = 2000e6;
+    rig->scheduler->best_effort.mean_first_ns = 30e6;
+    if (heavy) rig->scheduler->cost.ns[COST_STEP] = 8e6;
+    if (heavy) rig->scheduler->best_effort.mean_first_ns = 3e6;
+    group_t *lines[10];
+    for (int i = 0; i < 10; i++) lines[i] = add_line(rig);
+    run(rig, 1);
+    rig->scheduler->best_effort.others_ns = 1;
+    rig->now_ns = 2;
+    run(rig, 10);
+    EXPECT_EQ_FOR(count_next(rig), heavy ? 6 : 5, "heavy: %d", heavy);
+    EXPECT_GT(lines[9]->sequence.num_output_tokens, 0);
+    rig_free(rig);
+  }
 }
 
 Test(best_effort, what_comes_later_goes_before_it) {
