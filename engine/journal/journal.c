@@ -1,7 +1,7 @@
 /* journal.c: the rings of the lanes -> blocks in a file of bounded size; see journal.h.
  *
  * A ring has one writer, the engine thread of its lane, and one reader, the thread of the journal.
- * That sleeps 5 ms after each look, and without a limit when nothing came for a while: then the
+ * That sleeps 20 ms after each look, and without a limit when nothing came for a while: then the
  * lane that puts a record wakes it.
  */
 #include "engine/journal/journal.h"
@@ -26,8 +26,8 @@
 enum {
   RING_BYTES = 8 << 20, /* a power of two; pages are touched as they are used */
   BLOCK_BYTES = 65536,  /* of records, unless one is larger */
-  NAP_NS = 5000000,
-  IDLE_NAPS = 40, /* without a record, before the writer sleeps */
+  NAP_NS = 20000000,
+  IDLE_NAPS = 10, /* without a record, before the writer sleeps */
   FLUSH_NAPS = 1000,
   LENGTH_BYTES = 4 /* before each record of a ring */
 };

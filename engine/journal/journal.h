@@ -17,7 +17,7 @@
  *     things happened there. Records do not cross blocks.
  *
  * The engine thread puts records into a ring of memory and never waits; a thread of the journal
- * looks for them every 5 ms and writes them. A record that finds no room is dropped and counted
+ * looks for them every 20 ms and writes them. A record that finds no room is dropped and counted
  * (JOURNAL_GAP). What was written is the kernel's: neither a crash nor kill -9 loses it, and kill
  * -9 loses what came since the last look. journal_flush, in the handler of a fatal signal, has the
  * rest written.

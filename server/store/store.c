@@ -1,6 +1,7 @@
 /* store.c: the writer's thread, and what readers see of it.
  *
- * 1. store_put appends to the list of what waits, under `lock`, and rings.
+ * 1. store_put appends to the list of what waits, under `lock`. It rings if somebody waits for the
+ * answer to be written, or if the writer sleeps, which then gathers for GATHER_NS what comes.
  * 2. The writer takes the list as it is, writes it in one transaction under `writing`, and only
  *    then takes it off: until then readers find it in the list, afterwards in the file.
  * 3. What has expired is removed once a minute, in small transactions. Beyond the bound of bytes
@@ -22,6 +23,8 @@
 #include <time.h>
 
 enum { REMOVE_ROWS = 64, TIDY_S = 60, RETRY_S = 5, PROBLEM_BYTES = 256 };
+/* A transaction writes whole pages, however little is new in them. */
+enum { GATHER_NS = 50000000, GATHER_BYTES = 1 << 20 };
 
 struct answer_store {
   char *path;
@@ -33,7 +36,7 @@ struct answer_store {
   pthread_cond_t bell, done; /* done: `outcome` of some answer is set */
   stored_t *first, *last;    /* what waits, the oldest first */
   int64_t waiting_bytes;
-  bool stops;
+  bool stops, hurries;         /* hurries: nothing more is gathered before the next write */
   char problem[PROBLEM_BYTES]; /* "" = the last write was well */
   store_stats_t stats;
   /* writing: the connection that writes, what the file has, and answers that leave the list */
@@ -195,6 +198,18 @@ static void write_waiting(answer_store_t *store) {
   pthread_mutex_unlock(&store->writing);
 }
 
+/* Waits for more to write; `lock` is held. */
+static void gather(answer_store_t *store) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += GATHER_NS;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  int code = 0;
+  while (!store->hurries && !store->stops && code == 0)
+    code = pthread_cond_timedwait(&store->bell, &store->lock, &until);
+  store->hurries = false;
+}
+
 static void *run(void *context) {
   answer_store_t *store = context;
   pthread_mutex_lock(&store->lock);
@@ -206,6 +221,7 @@ static void *run(void *context) {
     while (store->first == NULL && !store->stops && code == 0)
       code = pthread_cond_timedwait(&store->bell, &store->lock, &until);
     if (store->first == NULL && store->stops) break;
+    if (store->first != NULL) gather(store);
     pthread_mutex_unlock(&store->lock);
     write_waiting(store);
     pthread_mutex_lock(&store->lock);
@@ -345,11 +361,14 @@ bool store_put(answer_store_t *store, stored_t *stored) {
   bool fits = store->waiting_bytes + bytes_of(stored) <= STORE_WAITING_BYTES;
   if (stored->outcome != NULL) *stored->outcome = fits ? 0 : -1;
   if (fits) {
+    const bool was_empty = store->first == NULL;
     *(store->last != NULL ? &store->last->next : &store->first) = stored;
     store->last = stored;
     store->waiting_bytes += bytes_of(stored);
     store->stats.waiting++;
-    pthread_cond_signal(&store->bell);
+    store->hurries =
+        store->hurries || stored->outcome != NULL || store->waiting_bytes > GATHER_BYTES;
+    if (was_empty || store->hurries) pthread_cond_signal(&store->bell);
   } else if (stored->outcome == NULL) {
     store->stats.dropped++;
   }
