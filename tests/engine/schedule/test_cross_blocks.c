@@ -357,3 +357,33 @@ Test(sources, what_may_be_computed_again_goes_last) {
     rig_free(rig);
   }
 }
+
+/* A long prompt whose source is not read yet keeps no budget of the shorter ones, nor does a short
+ * one pass others in vain. */
+Test(sources, prompts_pass_as_if_those_without_a_source_were_not_there) {
+  scheduler_options_t options = rig_options(4, 8, 64);
+  options.short_prompts_pass = true;
+  rig_t *rig = rig_new(&options, FIRST, BLOCK, true);
+  cross_blocks_t *cross = rig->scheduler->cross_blocks = make_blocks();
+  static const int32_t prompts[] = {4, 30, 20};
+  encoder_source_t sources[3];
+  group_t *groups[3];
+  for (int i = 0; i < 3; i++) {
+    groups[i] = rig_add(rig, prompts[i], 1, 5 + i);
+    sources[i] = (encoder_source_t){.length = 8};
+    memset(sources[i].key.bytes, 1 + i, sizeof sources[i].key.bytes);
+    groups[i]->request->source = &sources[i];
+    groups[i]->is_plain = false;
+  }
+  rig_step(rig); /* all are in `running` now, and none computes */
+  ASSERT_EQ(rig->scheduler->running.count, 3);
+  fill(cross, groups[1]);
+  fill(cross, groups[2]);
+  for (int i = 0; i < 3; i++) {
+    rig_step(rig);
+    ASSERT_PLAN(rig, CHUNK(groups[0], 0), CHUNK(groups[1], 4), CHUNK(groups[2], 4));
+    rig_commit(rig, 9);
+  }
+  cross_blocks_free(cross);
+  rig_free(rig);
+}

@@ -5,6 +5,7 @@
 #include "tests/expect.h"
 #include "tests/random.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static const plan_entry_t *entry_of(const rig_t *rig, const group_t *g) {
@@ -440,4 +441,23 @@ Test(scheduler, random_drive_keeps_every_invariant) {
     ASSERT_EQ(rig->scheduler->num_free_rows, rig->scheduler->num_rows);
     rig_free(rig);
   }
+}
+
+/* Pages of this process's addresses. */
+static long count_pages(void) {
+  long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  cr_assert(file != NULL && fscanf(file, "%ld", &pages) == 1);
+  fclose(file);
+  return pages;
+}
+
+/* Both tables have 64 MiB; a sanitizer of leaks knows nothing of pages. */
+Test(scheduler, its_tables_are_given_back) {
+  enum { TOKENS = 1 << 20, TIMES = 20 };
+  const scheduler_options_t options = rig_options(4, 8, TOKENS);
+  rig_free(rig_new(&options, 8, 1, false));
+  const long before = count_pages();
+  for (int i = 0; i < TIMES; i++) rig_free(rig_new(&options, 8, 1, false));
+  ASSERT_LT(count_pages() - before, TIMES / 2 * (64 << 20) / 4096);
 }
