@@ -180,25 +180,38 @@ static void pack_scales(const panel_column_t *column, const quant_format_t *form
   }
 }
 
-/* The columns of one row, from `first` on, in the panel's chunk. */
+/* The columns of one row, from `first` on, in the panel's chunk, code by code. */
 static void pack_row(const weight_t *weight, const panel_rows_t *rows, int32_t row, int64_t first,
                      int32_t group, const panel_column_t *column) {
   const quant_format_t *format = rows->format[row];
   const int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
   quant_chunk_t chunk;
-  if (rows->by_codes) {
-    quant_read(format, group, rows->data[row], weight->cols, first, &chunk);
-    /* Columns past K meet activations of zero, so any code will do. */
-    memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
-    pack_scales(column, format, &chunk);
-    pack_codes(column, format, &chunk, padded);
-    return;
-  }
+  quant_read(format, group, rows->data[row], weight->cols, first, &chunk);
+  /* Columns past K meet activations of zero, so any code will do. */
+  memset(chunk.codes + chunk.cols, 0, (size_t)(QUANT_CHUNK - chunk.cols));
+  pack_scales(column, format, &chunk);
+  pack_codes(column, format, &chunk, padded);
+}
+
+/* The same of rows that have one format, block by block, four rows at a time. */
+static void pack_blocks(const weight_t *weight, const panel_rows_t *rows, int64_t first,
+                        panel_column_t *column) {
+  const quant_format_t *format = rows->format[0];
+  const int32_t padded = (int32_t)MIN(weight->depth - first, QUANT_CHUNK);
   const size_t bytes = QUANT_CHUNK / (size_t)format->block_cols * (size_t)format->block_bytes;
-  const uint8_t *block = (const uint8_t *)rows->data[row] + (size_t)(first / QUANT_CHUNK) * bytes;
-  for (size_t i = 0; i < bytes; i += SCRATCH_ALIGN) __builtin_prefetch(block + bytes + i);
-  for (int32_t col = 0; col < padded; col += format->block_cols, block += format->block_bytes)
-    quant_repack(format, block, col, column);
+  const uint8_t *blocks[REPACK_COLUMNS];
+  for (column->lane = 0; column->lane < rows->count; column->lane += REPACK_COLUMNS) {
+    const int32_t count = MIN(rows->count - column->lane, REPACK_COLUMNS);
+    for (int32_t r = 0; r < count; r++) {
+      blocks[r] =
+          (const uint8_t *)rows->data[column->lane + r] + (size_t)(first / QUANT_CHUNK) * bytes;
+      for (size_t i = 0; i < bytes; i += SCRATCH_ALIGN) __builtin_prefetch(blocks[r] + bytes + i);
+    }
+    for (int32_t col = 0; col < padded; col += format->block_cols) {
+      quant_repack(format, blocks, count, col, column);
+      for (int32_t r = 0; r < count; r++) blocks[r] += format->block_bytes;
+    }
+  }
 }
 
 static void pack_rows(const weight_t *weight, const quant_layout_t *layout, int32_t group,
@@ -208,11 +221,11 @@ static void pack_rows(const weight_t *weight, const quant_layout_t *layout, int3
     const size_t head = quant_head_bytes(layout), scales = quant_scale_bytes(layout);
     const size_t span = quant_span_at(layout, quant_span(layout)) - head;
     size_t bytes = quant_chunk_bytes(layout, padded);
+    panel_column_t column = {layout, out, out + head, scales, span, 0};
     if (rows->count < PANEL_COLS || rows->by_codes) memset(out, 0, bytes);
-    for (int32_t r = 0; r < rows->count; r++) {
-      const panel_column_t column = {layout, out, out + head, scales, span, r};
-      pack_row(weight, rows, r, first, group, &column);
-    }
+    if (!rows->by_codes) pack_blocks(weight, rows, first, &column);
+    for (; rows->by_codes && column.lane < rows->count; column.lane++)
+      pack_row(weight, rows, column.lane, first, group, &column);
     out += bytes;
   }
 }

@@ -54,10 +54,13 @@ typedef struct panel_column {
   int32_t lane; /* 0..63 */
 } panel_column_t;
 
-/* quant_repack.c: packs a block of a format of GGUF files, columns [col, col + block) of the chunk,
- * into a panel whose layout is that of the format. Any worker. */
-void quant_repack(const quant_format_t *format, const uint8_t *block, int32_t col,
-                  const panel_column_t *column);
+enum { REPACK_COLUMNS = 4 };
+/* quant_repack.c: packs `count` blocks of a format of GGUF files, at most four, into as many
+ * columns of a panel whose layout is that of the format; the lane of the `first` is a multiple of
+ * four, and rows [col, col + block) of the chunk are theirs. Columns up to the fourth get zeros.
+ * Any worker. */
+void quant_repack(const quant_format_t *format, const uint8_t *const *blocks, int32_t count,
+                  int32_t col, const panel_column_t *first);
 /* Writes columns [first, first + 256), as far as there are, of a row of a quantised weight. */
 void quant_unpack_row(const weight_t *weight, int64_t row, int64_t first, float *out);
 
