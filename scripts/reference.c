@@ -594,7 +594,8 @@ static void print_llama(void) {
   print_rows(
       "POST /completion",
       "`/completion` and `/infill` are those of llama.cpp's server. An answer has its names, but "
-      "for `prompt`, which is not repeated, and `id_slot`, which is -1: there are no slots.",
+      "for `prompt`, which is not repeated, and `id_slot`, which is -1: no slot is a request's "
+      "own.",
       llama_completion_rows, LENGTH(llama_completion_rows));
   print_rows("POST /infill", "", llama_infill_rows, LENGTH(llama_infill_rows));
 }

@@ -124,8 +124,11 @@ void api_usage(exchange_t *exchange);
 void api_transcriptions(exchange_t *exchange); /* server/audio, and that below */
 void api_translations(exchange_t *exchange);
 void api_models(exchange_t *exchange);
-void api_load_model(exchange_t *exchange); /* server/models, and that below */
+void api_load_model(exchange_t *exchange); /* server/models, and those below */
 void api_unload_model(exchange_t *exchange);
+void api_sleep(exchange_t *exchange);
+void api_wake_up(exchange_t *exchange);
+void api_is_sleeping(exchange_t *exchange);
 void api_model(exchange_t *exchange);
 void api_tokenize(exchange_t *exchange);
 void api_detokenize(exchange_t *exchange);
@@ -142,6 +145,7 @@ void api_messages(exchange_t *exchange);       /* server/messages */
 void api_count_tokens(exchange_t *exchange);   /* server/messages */
 void api_apply_template(exchange_t *exchange); /* server/llama, and those below */
 void api_props(exchange_t *exchange);
+void api_slots(exchange_t *exchange);
 void api_llama_completion(exchange_t *exchange);
 void api_llama_infill(exchange_t *exchange);
 void api_ollama_chat(exchange_t *exchange); /* server/ollama, and those below */

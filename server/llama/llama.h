@@ -1,7 +1,7 @@
 /* llama.h: the routes of llama.cpp's server, as a dialect of completions.
  *
  * request.c turns a body of /completion or /infill into one of completions, writer.c the output
- * into llama.cpp's events or objects. props.c answers what programs ask about the model.
+ * into llama.cpp's events or objects. props.c and slots.c answer what programs ask about the model.
  */
 #ifndef INFERD_SERVER_LLAMA_LLAMA_H
 #define INFERD_SERVER_LLAMA_LLAMA_H

@@ -108,7 +108,7 @@ static void add_template(cJSON *object, const completions_t *live) {
 }
 
 static void add_ends(cJSON *object, const server_t *server) {
-  cJSON_AddFalseToObject(object, "endpoint_slots");
+  cJSON_AddTrueToObject(object, "endpoint_slots");
   cJSON_AddFalseToObject(object, "endpoint_props");
   cJSON_AddTrueToObject(object, "endpoint_metrics");
   cJSON_AddBoolToObject(object, "webui", strcmp(server->config->web_page, "on") == 0);

@@ -124,13 +124,35 @@ static const field_t name_rows[] = {
 };
 static const field_table_t name_table = {name_rows, ARRAY_LEN(name_rows), NULL};
 
+static int find_named(const models_t *models, const char *name, size_t length, served_t **out,
+                      inferd_error_t *error) {
+  *out = models_find(models, name, length);
+  return *out != NULL ? 0 : models_fail_unknown(models, name, length, error);
+}
+
+static int fail_alone(inferd_error_t *error) {
+  return error_set(error, ERR_UNSERVED_ROUTE, NULL,
+                   "This server has one model, which stays in memory; one with several loads and "
+                   "unloads them: inferd serve MODEL MODEL.");
+}
+
+/* Finds the model that the query names, as vLLM's parameters stand there. */
+static int read_query(const exchange_t *exchange, served_t **out, inferd_error_t *error) {
+  const models_t *models = exchange->server->models;
+  const char *name = exchange_query(exchange, "model");
+  if (models == NULL) return fail_alone(error);
+  if (name == NULL || name[0] == '\0')
+    return error_set(
+        error, ERR_MISSING_PARAMETER, "model",
+        "'model' must be provided in the query: this server has several; GET /v1/models "
+        "lists them.");
+  return find_named(models, name, strlen(name), out, error);
+}
+
 /* Finds the model that the body names. */
 static int read_model(exchange_t *exchange, served_t **out, inferd_error_t *error) {
   models_t *models = exchange->server->models;
-  if (models == NULL)
-    return error_set(error, ERR_UNSERVED_ROUTE, NULL,
-                     "This server has one model, which stays in memory; one with several loads and "
-                     "unloads them: inferd serve MODEL MODEL.");
+  if (models == NULL) return fail_alone(error);
   name_fields_t fields = {0};
   field_limits_t limits = {.strict = exchange->server->config->strict_params};
   arena_t arena = {0};
@@ -140,11 +162,7 @@ static int read_model(exchange_t *exchange, served_t **out, inferd_error_t *erro
   if (code == 0) code = fields_read(&name_table, &reader, json_root(doc));
   if (code == 0 && fields.name == NULL)
     code = error_set(error, ERR_MISSING_PARAMETER, "model", "The 'model' must be provided.");
-  if (code == 0) {
-    *out = models_find(models, fields.name->text, fields.name->length);
-    if (*out == NULL)
-      code = models_fail_unknown(models, fields.name->text, fields.name->length, error);
-  }
+  if (code == 0) code = find_named(models, fields.name->text, fields.name->length, out, error);
   if (code == 0 && reader.ignored[0] != '\0') {
     exchange_header(exchange, "x-inferd-ignored-params", reader.ignored);
     metrics_ignored_params(exchange->server->metrics);
@@ -161,20 +179,13 @@ static void reply_card(exchange_t *exchange, const served_t *model) {
   reply_json(exchange, 200, object);
 }
 
-void api_load_model(exchange_t *exchange) {
-  models_t *models = exchange->server->models;
-  served_t *model = NULL;
-  inferd_error_t error = {0};
-  int code = read_model(exchange, &model, &error);
-  if (code == 0 && model->life != NULL && !life_fits(models->life, &model->life->plan, model->life))
-    code = error_set(&error, ERR_MODEL_LOADING, "model",
+static int load(served_t *model, inferd_error_t *error) {
+  models_t *models = model->models;
+  if (model->life != NULL && !life_fits(models->life, &model->life->plan, model->life))
+    return error_set(error, ERR_MODEL_LOADING, "model",
                      "The model `%.200s` needs more memory than models may have (--models-memory) "
                      "beside those that are pinned.",
                      model->wish.names.list[0]);
-  if (code != 0) {
-    exchange_error(exchange, &error);
-    return;
-  }
   log_line(LOG_INFO, "models", "%.200s: an operator wants it loaded", model->wish.names.list[0]);
   model->wanted = model->life == NULL; /* once it is planned */
   if (model->life != NULL)
@@ -182,22 +193,87 @@ void api_load_model(exchange_t *exchange) {
   else if (model->plan_state == PLAN_FAILED)
     model->plan_state = PLAN_NONE;
   models_pump(models);
-  reply_card(exchange, model);
+  return 0;
 }
 
-void api_unload_model(exchange_t *exchange) {
-  models_t *models = exchange->server->models;
-  served_t *model = NULL;
-  inferd_error_t error = {0};
-  if (read_model(exchange, &model, &error) != 0) {
-    exchange_error(exchange, &error);
-    return;
-  }
+static void unload(served_t *model) {
+  models_t *models = model->models;
   log_line(LOG_INFO, "models", "%.200s: an operator wants it unloaded", model->wish.names.list[0]);
   model->wanted = false;
   if (model->life != NULL) life_close(models->life, model->life, clock_now_ns());
   models_pump(models);
-  reply_card(exchange, model);
+}
+
+static void answer(exchange_t *exchange, const served_t *model, int code,
+                   const inferd_error_t *error) {
+  if (code == 0)
+    reply_card(exchange, model);
+  else
+    exchange_error(exchange, error);
+}
+
+void api_load_model(exchange_t *exchange) {
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  int code = read_model(exchange, &model, &error);
+  if (code == 0) code = load(model, &error);
+  answer(exchange, model, code, &error);
+}
+
+void api_unload_model(exchange_t *exchange) {
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  int code = read_model(exchange, &model, &error);
+  if (code == 0) unload(model);
+  answer(exchange, model, code, &error);
+}
+
+/* ---- the same in vLLM's words ---- */
+
+/* What sleeps has no process. With level 1 its weights would stay in host memory: of a model that
+ * runs there they do, as the pages of its file. */
+static int check_sleep(const exchange_t *exchange, inferd_error_t *error) {
+  const char *level = exchange_query(exchange, "level"), *mode = exchange_query(exchange, "mode");
+  char quoted[64];
+  if (level != NULL && strcmp(level, "1") != 0 && strcmp(level, "2") != 0)
+    return error_set(error, ERR_INVALID_VALUE, "level", "Invalid 'level': %s is not 1 or 2.",
+                     error_quote(quoted, sizeof quoted, level, strlen(level)));
+  if (mode == NULL || strcmp(mode, "wait") == 0) return 0;
+  return error_set(error, ERR_INVALID_VALUE, "mode",
+                   "Invalid 'mode': %s is not 'wait'; what runs in the model ends first.",
+                   error_quote(quoted, sizeof quoted, mode, strlen(mode)));
+}
+
+void api_sleep(exchange_t *exchange) {
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  int code = read_query(exchange, &model, &error);
+  if (code == 0) code = check_sleep(exchange, &error);
+  if (code == 0) unload(model);
+  answer(exchange, model, code, &error);
+}
+
+void api_wake_up(exchange_t *exchange) {
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  int code = read_query(exchange, &model, &error);
+  if (code == 0) code = load(model, &error);
+  answer(exchange, model, code, &error);
+}
+
+void api_is_sleeping(exchange_t *exchange) {
+  served_t *model = NULL;
+  inferd_error_t error = {0};
+  bool alone = exchange->server->models == NULL;
+  if (!alone && read_query(exchange, &model, &error) != 0) {
+    exchange_error(exchange, &error);
+    return;
+  }
+  const life_model_t *life = model != NULL ? model->life : NULL;
+  bool awake = life != NULL && (life->state == LIFE_LOADING || life->state == LIFE_READY);
+  cJSON *object = cJSON_CreateObject();
+  cJSON_AddBoolToObject(object, "is_sleeping", !alone && !awake);
+  reply_json(exchange, 200, object);
 }
 
 /* ---- numbers ---- */

@@ -385,9 +385,14 @@ void passage_resume(passage_t *passage) {
 
 /* ---- the request ---- */
 
-/* The path is printed from the route, none of which that are passed on has a tail; the query of the
- * client is not passed on. An id that this server has drawn goes beside the key: it comes behind
- * one in the body. */
+/* Of the query of the client one field is passed on. */
+static void print_query(const exchange_t *exchange, buffer_t *out) {
+  const char *must = exchange_query(exchange, "fail_on_no_slot");
+  if (must != NULL && must[0] != '\0') buffer_text(out, "?fail_on_no_slot=1");
+}
+
+/* The path is printed from the route, none of which that are passed on has a tail. An id that this
+ * server has drawn goes beside the key: it comes behind one in the body. */
 static bool print_head(passage_t *passage, buffer_t *out) {
   const exchange_t *exchange = passage->exchange;
   const api_key_t *key = exchange->key;
@@ -395,6 +400,7 @@ static bool print_head(passage_t *passage, buffer_t *out) {
   buffer_text(out, strcmp(exchange->method, "HEAD") == 0 ? "GET" : exchange->method);
   buffer_char(out, ' ');
   buffer_text(out, exchange->route->path);
+  print_query(exchange, out);
   buffer_text(out, " HTTP/1.1\r\nHost: localhost\r\nx-inferd-request: ");
   buffer_text(out, exchange->request_id);
   snprintf(text, sizeof text, "\r\nx-inferd-client: %016llx ",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness import DEMO, ROOT, dummy_model, http_post
+from harness import DEMO, ROOT, Stream, dummy_model, http_post, wait_until
 from test_loans import read_chunks
 from test_models import ADMIN, SMALL, children, state
 
@@ -75,6 +75,42 @@ def test_properties(server):
     assert props["modalities"] == {"vision": False, "audio": False}
     assert props["chat_template_caps"]["supports_tools"] is True
     assert props["total_slots"] >= 1 and props["is_sleeping"] is False
+
+
+# Of a slot, as llama.cpp's server prints those that run nothing.
+SLOT = {"id", "n_ctx", "speculative", "is_processing"}
+
+
+def test_slots_are_the_places_of_the_model(start, tmp_path):
+    model = dummy_model(tmp_path / "m", **SMALL | {"max_position_embeddings": 8192})
+    server = start(model, "--load-format", "dummy", "--max-num-seqs", 2, "--max-model-len", 8192)
+    slots = server.get("/slots").json
+    assert [set(slot) for slot in slots] == [SLOT, SLOT] and [s["id"] for s in slots] == [0, 1]
+    assert len(slots) == server.get("/props").json["total_slots"]
+    assert {slot["n_ctx"] for slot in slots} == {8192}
+    assert server.get("/props").json["endpoint_slots"] is True
+
+    def taken():
+        return [slot["is_processing"] for slot in server.get("/slots").json]
+
+    assert taken() == [False, False]
+    streams = []
+    for count in (1, 2):
+        answer = server.get("/slots?fail_on_no_slot=1")
+        assert answer.status == 200 and sum(s["is_processing"] for s in answer.json) == count - 1
+        streams.append(Stream(server, {"prompt": [5], "max_tokens": 8000, "ignore_eos": True}))
+        next(streams[-1].events())
+        wait_until(lambda count=count: sum(taken()) == count, "it to be shown")
+    full = server.get("/slots?fail_on_no_slot=1")
+    assert full.status == 503 and "no slot available" in full.error["message"], full
+    assert server.get("/slots").status == server.get("/slots?fail_on_no_slot=").status == 200
+    for stream in streams:
+        stream.close()
+    wait_until(lambda: taken() == [False, False], "both to be free")
+    for action in ("save", "restore", "erase"):
+        refused = server.post(f"/slots/0?action={action}", {})
+        assert refused.status == 404, refused
+        assert "slots in files of llama.cpp" in refused.error["message"]
 
 
 def test_defaults_are_those_of_the_model(start, tmp_path):

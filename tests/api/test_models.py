@@ -327,6 +327,68 @@ def test_operators_load_and_unload(server):
         assert "bee" not in children(server)
 
 
+def test_words_of_vllm_for_load_and_unload(server):
+    def sleeps(name):
+        return server.get(f"/is_sleeping?model={name}").json
+
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+
+    def act(path):
+        return server.request("POST", path, headers=headers)
+
+    assert sleeps("cat") == {"is_sleeping": True}
+    for path in ("/sleep", "/wake_up"):
+        assert server.request("POST", f"{path}?model=cat").status == 401
+        assert act(path).error["param"] == "model"
+        assert act(f"{path}?model=nope").status == 404
+    assert act("/wake_up?model=cat-latest&tags=weights").status == 200
+    wait_until(lambda: state(server, "cat") == "ready", "the load", context=server.log)
+    assert sleeps("cat") == {"is_sleeping": False}
+    for query, param in (("level=0", "level"), ("level=3", "level"), ("level=", "level"),
+                         ("mode=abort", "mode")):
+        answer = act(f"/sleep?model=cat&{query}")
+        assert answer.status == 400 and answer.error["param"] == param, answer
+    assert state(server, "cat") == "ready"
+    stream = Stream(server, {"model": "cat", "prompt": "a", "max_tokens": 300, "ignore_eos": True})
+    events = stream.events()
+    next(events)
+    assert act("/sleep?level=1&model=cat").status == 200
+    assert len(list(events)) == 299 and stream.done, "what runs ends first"
+    wait_until(lambda: sleeps("cat")["is_sleeping"], "the end", context=server.log)
+    wait_until(lambda: "cat" not in children(server), "its process to end")
+    assert ask(server, "cat").status == 200, "a request wakes it"
+    assert server.get("/is_sleeping").error["param"] == "model"
+    assert act("/sleep?level=2&model=cat&mode=wait").status == 200
+    wait_until(lambda: state(server, "cat") == "unloaded", "the end", context=server.log)
+
+
+def test_slots_of_llama_name_a_model(server):
+    assert server.get("/slots").error["param"] == "model"
+    slots = server.get("/slots?model=ant").json
+    assert [(slot["id"], slot["n_ctx"]) for slot in slots] == [(i, 512) for i in range(4)]
+    assert server.get("/slots?model=nope").status == 404
+    assert admin(server, "/v1/models/unload", "ant").status == 200
+    wait_until(lambda: state(server, "ant") == "unloaded", "the end", context=server.log)
+    answer = server.get("/slots?model=ant&autoload=false")
+    assert answer.status == 400 and "autoload" in answer.error["message"]
+
+
+def test_the_process_of_a_model_hears_that_a_slot_is_needed(start, zoo, slow_model, tmp_path):
+    file = tmp_path / "server.conf"
+    file.write_text(f"[model slow]\nmodel = {slow_model}\nload-format = dummy\nnum-blocks = 600\n"
+                    "max-num-seqs = 1\n")
+    server = start(None, "--models-dir", zoo, "--config", file)
+    path = "/slots?model=slow&fail_on_no_slot=1"
+    assert server.get(path).json[0]["is_processing"] is False
+    stream = Stream(server, {"model": "slow", "prompt": "a", "max_tokens": 8000,
+                             "ignore_eos": True})
+    next(stream.events())
+    wait_until(lambda: server.get(path).status == 503, "the slot to be taken")
+    assert server.get("/slots?model=slow").json[0]["is_processing"] is True
+    stream.close()
+    wait_until(lambda: server.get(path).status == 200, "it to be free")
+
+
 def test_commands_for_people(server, inferd):
     flags = ["--port", server.port, "--admin-key", ADMIN]
     assert run(inferd, "load", "cat", *flags).stdout == "cat is ready\n"
@@ -773,6 +835,7 @@ def test_a_journal_of_one_model_of_several(inferd, zoo, tmp_path):
 
 def test_a_server_of_one_model_says_so(start):
     server = start(DEMO, "--admin-key", ADMIN)
-    for route in ("/v1/models/load", "/models/unload"):
+    for route in ("/v1/models/load", "/models/unload", "/sleep?level=1", "/wake_up?model=demo"):
         answer = admin(server, route, "demo")
         assert answer.status == 404 and "one model" in answer.error["message"], answer
+    assert server.get("/is_sleeping").json == {"is_sleeping": False}

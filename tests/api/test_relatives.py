@@ -439,7 +439,7 @@ def test_schemas(server, case):
 
 UNSERVED = ["/v1/images/generations", "/v1/audio/speech", "/v1/files",
             "/v1/fine_tuning/jobs", "/v1/moderations", "/v1/assistants", "/v1/batches",
-            "/v1/messages/batches", "/v1/conversations", "/v1/videos", "/slots",
+            "/v1/messages/batches", "/v1/conversations", "/v1/videos", "/slots/0",
             "/v1beta/models/x:generateContent"]
 
 

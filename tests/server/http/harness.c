@@ -419,6 +419,18 @@ void api_apply_template(exchange_t *exchange) {
 void api_props(exchange_t *exchange) {
   not_here(exchange);
 }
+void api_slots(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_sleep(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_wake_up(exchange_t *exchange) {
+  not_here(exchange);
+}
+void api_is_sleeping(exchange_t *exchange) {
+  not_here(exchange);
+}
 void api_llama_completion(exchange_t *exchange) {
   not_here(exchange);
 }

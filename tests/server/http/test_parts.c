@@ -488,24 +488,24 @@ Test(parts, routes) {
 Test(parts, unserved_routes) {
   static const struct {
     const char *path, *part;
-  } rows[] = {{"/v1/audio/speech", "does not serve audio (/v1/audio/speech)."},
-              {"//v1/images/edits/?x=1", "does not serve images (/v1/images/edits)."},
-              {"/v1/threads/t1/runs", "does not serve assistants"},
-              {"/realtime", "realtime sessions"},
-              {"/api/delete", "changes of models by clients (/api/delete); use inferd pull"},
-              {"/api/blobs/sha256:0", "changes of models by clients (/api/blobs/sha256:0)"},
-              {"/api/chat", NULL},
-              {"/slots/0?action=save", "the API of llama.cpp (/slots/0); use /metrics."},
-              {"/sleep?level=1", "sleeping models of vLLM (/sleep); use /v1/models/unload"},
-              {"/wake_up", "sleeping models of vLLM (/wake_up); use /v1/models/load"},
-              {"/is_sleeping", "sleeping models of vLLM (/is_sleeping); use /v1/models, "},
-              {"/v1/responses/resp_1/cancel", "stored answers (/v1/responses/resp_1/cancel); use "},
-              {"/chat/completions/chatcmpl-1", "does not serve stored answers"},
-              {"/v1/responses", NULL},
-              {"/v1/audios", NULL},
-              {"/api", NULL},
-              {"/", NULL},
-              {"/v1/completions", NULL}};
+  } rows[] = {
+      {"/v1/audio/speech", "does not serve audio (/v1/audio/speech)."},
+      {"//v1/images/edits/?x=1", "does not serve images (/v1/images/edits)."},
+      {"/v1/threads/t1/runs", "does not serve assistants"},
+      {"/realtime", "realtime sessions"},
+      {"/api/delete", "changes of models by clients (/api/delete); use inferd pull"},
+      {"/api/blobs/sha256:0", "changes of models by clients (/api/blobs/sha256:0)"},
+      {"/api/chat", NULL},
+      {"/slots/0?action=save", "slots in files of llama.cpp (/slots/0); use --prefix-cache-file"},
+      {"/slots", NULL},
+      {"/sleep?level=1", NULL},
+      {"/v1/responses/resp_1/cancel", "stored answers (/v1/responses/resp_1/cancel); use "},
+      {"/chat/completions/chatcmpl-1", "does not serve stored answers"},
+      {"/v1/responses", NULL},
+      {"/v1/audios", NULL},
+      {"/api", NULL},
+      {"/", NULL},
+      {"/v1/completions", NULL}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     inferd_error_t error = {0};
     int code = route_refuse(rows[i].path, &error);
