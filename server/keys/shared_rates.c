@@ -52,6 +52,7 @@ int shared_rates_take(void) {
     last = at;
     rate_set(&all[at].requests, 0, 0);
     rate_set(&all[at].tokens, 0, 0);
+    all[at].use = (key_spent_t){0};
     return at;
   }
   return -1;

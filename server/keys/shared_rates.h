@@ -1,9 +1,9 @@
 /* shared_rates.h: the rates of all keys, in memory that a parent shares with its children. Loop
  * thread only.
  *
- * With several models a key has its bounds per minute for all of them together. The parent has a
- * place for each of its keys and names it with each request; its children count there. Only the
- * parent sets bounds.
+ * With several models a key has its bounds per minute, day and month for all of them together. The
+ * parent has a place for each of its keys and names it with each request; its children count there.
+ * Only the parent sets bounds.
  */
 #ifndef INFERD_SERVER_KEYS_SHARED_RATES_H
 #define INFERD_SERVER_KEYS_SHARED_RATES_H
@@ -13,8 +13,15 @@
 
 enum { SHARED_RATES_FD = 3 }; /* of a child */
 
+/* Tokens of a day and of a month of UTC; server/tally counts them. */
+typedef struct key_spent {
+  _Atomic int64_t day, month; /* of which they are, by days since 1970; month: its first day */
+  _Atomic int64_t used_day, used_month;
+} key_spent_t;
+
 typedef struct key_rates {
   rate_t requests, tokens; /* tokens: of prompts and generated ones */
+  key_spent_t use;
 } key_rates_t;
 
 /* Makes the memory, for keys that are made from now on. Returns 0 or ERR_NO_MEMORY. */

@@ -2,6 +2,8 @@
  *
  * Loop thread; the store writes. A row holds its counts as a list of deltas, one for each day and
  * each time that it was handed to the store: counts are added to one that the store does not have.
+ * With several models the processes count for the quotas in memory that they share
+ * (shared_rates.h); what waits in another one is not seen, so it may exceed them by so much.
  */
 #include "server/tally/tally.h"
 
@@ -26,9 +28,8 @@ typedef struct delta {
 
 typedef struct tally_owner {
   uint8_t digest[STORE_OWNER_BYTES];
-  int64_t day, month;           /* month: its first day */
-  int64_t used_day, used_month; /* tokens */
-  int64_t reserved;             /* of prompts that wait */
+  key_spent_t own, *use; /* use: what counts: its own, or that which processes share */
+  int64_t reserved;      /* of prompts that wait in this process */
   char label[STORE_LABEL_BYTES];
   tally_row_t *rows;
   struct tally_owner *same_hash;
@@ -70,16 +71,35 @@ static void look(tally_t *tally, int64_t now_s) {
   tally->month_end = first_day(now_s, 1);
 }
 
+/* Begins to count anew once `now` is behind *since. Of processes that share it one does; what
+ * others add in that moment may be lost. */
+static void renew(_Atomic int64_t *since, int64_t now, _Atomic int64_t *used) {
+  int64_t before = atomic_load(since);
+  if (now > before && atomic_compare_exchange_strong(since, &before, now)) atomic_store(used, 0);
+}
+
 /* A clock that is set back begins no day anew. */
 static void roll(const tally_t *tally, tally_owner_t *owner) {
-  if (tally->day > owner->day) {
-    owner->day = tally->day;
-    owner->used_day = 0;
-  }
-  if (tally->month > owner->month) {
-    owner->month = tally->month;
-    owner->used_month = 0;
-  }
+  renew(&owner->use->day, tally->day, &owner->use->used_day);
+  renew(&owner->use->month, tally->month, &owner->use->used_month);
+}
+
+static void raise_to(_Atomic int64_t *used, int64_t least) {
+  int64_t before = atomic_load(used);
+  while (before < least && !atomic_compare_exchange_weak(used, &before, least)) continue;
+}
+
+/* Counts where the other processes do from now on. What this one has read from the store is counted
+ * there, or nobody has come so far yet. */
+static void share(const tally_t *tally, tally_owner_t *owner, const api_key_t *key) {
+  if (key == NULL || key->rates == &key->own || owner->use == &key->rates->use) return;
+  const key_spent_t *own = &owner->own;
+  bool today = atomic_load(&own->day) == tally->day, now = atomic_load(&own->month) == tally->month;
+  int64_t used_day = atomic_load(&own->used_day), used_month = atomic_load(&own->used_month);
+  owner->use = &key->rates->use;
+  roll(tally, owner);
+  if (today) raise_to(&owner->use->used_day, used_day);
+  if (now) raise_to(&owner->use->used_month, used_month);
 }
 
 /* ---- rows ---- */
@@ -88,8 +108,10 @@ static tally_owner_t *owner_of(tally_t *tally, const uint8_t digest[STORE_OWNER_
   tally_owner_t **at = &tally->owners[(digest[0] | digest[1] << 8) % BUCKETS];
   while (*at != NULL && memcmp((*at)->digest, digest, STORE_OWNER_BYTES) != 0)
     at = &(*at)->same_hash;
-  if (*at == NULL && (*at = calloc(1, sizeof **at)) != NULL)
+  if (*at == NULL && (*at = calloc(1, sizeof **at)) != NULL) {
     memcpy((*at)->digest, digest, STORE_OWNER_BYTES);
+    (*at)->use = &(*at)->own;
+  }
   return *at;
 }
 
@@ -101,6 +123,7 @@ static const uint8_t *digest_of(const api_key_t *key) {
 tally_row_t *tally_row(tally_t *tally, const api_key_t *key, const char *model) {
   tally_owner_t *owner = tally != NULL ? owner_of(tally, digest_of(key)) : NULL;
   if (owner == NULL) return NULL;
+  share(tally, owner, key);
   snprintf(owner->label, sizeof owner->label, "%s", key != NULL ? key->label : "");
   if (tally->num_rows >= TALLY_ROWS_MAX) model = "other";
   tally_row_t *row = owner->rows;
@@ -134,8 +157,8 @@ void tally_add(tally_row_t *row, int64_t now_s, int64_t requests, int64_t input,
   tally_owner_t *owner = row->owner;
   look(row->tally, now_s);
   roll(row->tally, owner);
-  owner->used_day += input + output;
-  owner->used_month += input + output;
+  atomic_fetch_add(&owner->use->used_day, input + output);
+  atomic_fetch_add(&owner->use->used_month, input + output);
   delta_t *delta = open_delta(row, row->tally->day);
   if (delta == NULL) return;
   delta->use.requests += requests;
@@ -172,8 +195,10 @@ int tally_check(tally_t *tally, const api_key_t *key, int64_t tokens, int64_t no
   tally_owner_t *owner = owner_of(tally, key->digest);
   if (owner == NULL) return error_set(error, ERR_OVERLOADED, NULL, "Out of memory.");
   look(tally, now_s);
+  share(tally, owner, key);
   roll(tally, owner);
-  int64_t month = owner->used_month + owner->reserved, day = owner->used_day + owner->reserved;
+  int64_t month = atomic_load(&owner->use->used_month) + owner->reserved;
+  int64_t day = atomic_load(&owner->use->used_day) + owner->reserved;
   if (limits->tokens_per_month > 0 && month + tokens > limits->tokens_per_month)
     return refuse("tokens_per_month", limits->tokens_per_month, month, tokens,
                   tally->month_end * DAY_S, now_s, wait_s, error);
@@ -237,8 +262,8 @@ static bool take_use(void *context, const stored_use_t *use) {
   tally_owner_t *owner = owner_of(tally, use->owner);
   if (owner == NULL) return false;
   roll(tally, owner);
-  owner->used_month += use->input + use->output;
-  if (use->day == tally->day) owner->used_day += use->input + use->output;
+  atomic_fetch_add(&owner->use->used_month, use->input + use->output);
+  if (use->day == tally->day) atomic_fetch_add(&owner->use->used_day, use->input + use->output);
   return true;
 }
 

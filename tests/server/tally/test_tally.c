@@ -189,3 +189,46 @@ Test(tally, models_beyond_the_bound_are_others) {
   tally_row_t *row = tally_row(tally, alice, name);
   ASSERT_EQ(row == tally_row(tally, alice, name), true);
 }
+
+/* Two processes of a parent with several models; here two tallies of one store. */
+Test(tally, a_quota_is_that_of_all_processes) {
+  tally_t *other = NULL, *third = NULL;
+  int64_t midnight_s = noon_s + DAY_S / 2;
+  ASSERT_EQ_FOR(shared_rates_make(&error), 0, "%s", error.message);
+  api_key_t *mine = key_of(9, "carol", 100, 150), *same = key_of(9, "carol", 100, 150);
+  cr_assert(mine->place >= 0);
+  api_key_share(same, mine->place);
+  tally_add(tally_row(tally, alice, "m"), noon_s, 1, 99, 0, 0);
+  ASSERT_EQ(tally_new(store, noon_s, &other, &error), 0);
+  tally_add(tally_row(tally, mine, "m"), noon_s, 1, 40, 0, 10);
+  ASSERT_EQ(tally_check(other, same, 50, noon_s, &wait_s, &error), 0);
+  ASSERT_EQ(tally_check(other, same, 51, noon_s, &wait_s, &error), ERR_QUOTA_USED);
+  tally_add(tally_row(other, same, "n"), noon_s, 1, 5, 0, 5);
+  ASSERT_EQ(tally_check(tally, mine, 40, noon_s, &wait_s, &error), 0);
+  ASSERT_EQ(tally_check(tally, mine, 41, noon_s, &wait_s, &error), ERR_QUOTA_USED);
+  tally_flush(tally, noon_s, true);
+  tally_flush(other, noon_s, true);
+  EXPECT_STR_EQ(uses(mine->digest, 0, 1), "0 9 carol m 1 40 0 10; 0 9 carol n 1 5 0 5; ");
+  /* what a new process reads from the store is counted already */
+  ASSERT_EQ(tally_new(store, noon_s, &third, &error), 0);
+  ASSERT_EQ(tally_check(third, same, 40, noon_s, &wait_s, &error), 0);
+  ASSERT_EQ(tally_check(third, same, 41, noon_s, &wait_s, &error), ERR_QUOTA_USED);
+  /* midnight comes once for all */
+  tally_add(tally_row(third, same, "m"), midnight_s, 1, 30, 0, 0);
+  ASSERT_EQ(tally_check(tally, mine, 60, midnight_s, &wait_s, &error), 0);
+  ASSERT_EQ(tally_check(tally, mine, 61, midnight_s, &wait_s, &error), ERR_QUOTA_USED);
+  cr_expect(strstr(error.message, "tokens_per_month=150: 90 tokens are used") != NULL, "%s",
+            error.message);
+  /* a place that another key gets has nothing of the one before */
+  tally_flush(third, midnight_s, true);
+  store_settle(store, (const uint8_t[STORE_OWNER_BYTES]){0}, tally_rows);
+  tally_flush(third, midnight_s, true);
+  tally_flush(other, midnight_s, true);
+  int place = mine->place;
+  api_key_release(mine);
+  for (int i = 0; shared_rates_take() != place; i++) ASSERT_LT(i, 1 << 15);
+  ASSERT_EQ(atomic_load(&shared_rates_at(place)->use.used_month), 0);
+  tally_free(other);
+  tally_free(third);
+  api_key_release(same);
+}
