@@ -13,6 +13,7 @@
 #include "server/http/auth.h"
 #include "server/http/listen.h"
 #include "server/keys/shared_rates.h"
+#include "server/lanes/lanes.h"
 #include "server/ledger/ledger.h"
 #include "server/models/models.h"
 #include "server/observe/crash.h"
@@ -20,6 +21,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/notify.h"
 #include "server/reload_answer.h"
+#include "server/store/store.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -54,6 +56,7 @@ static void on_children_ended(void *context) {
 static void end_children(parent_t *parent) {
   if (parent->ending) return;
   parent->ending = true;
+  runner_stop(&parent->server); /* else its lines would fail with their processes */
   models_stop(parent->server.models, on_children_ended, parent);
 }
 
@@ -176,6 +179,7 @@ static void on_tick(uv_timer_t *timer) {
   parent_t *parent = timer->data;
   uint64_t now_ns = clock_now_ns();
   tell_ready(parent);
+  runner_tick(&parent->server);
   http_identity_refresh(parent->server.http, now_ns);
   if (parent->watchdog_ns > 0 && now_ns - parent->watchdog_sent_ns >= parent->watchdog_ns / 2) {
     parent->watchdog_sent_ns = now_ns;
@@ -202,6 +206,23 @@ static int init_handles(parent_t *parent, inferd_error_t *error) {
   return 0;
 }
 
+static void count_deferred(void *context, const stored_t *stored) {
+  int *count = context;
+  *count += stored->state == STORED_WAITING;
+}
+
+/* The file is that of all models: their processes write what they answer, this one has the rest,
+ * and runs batches. */
+static int open_store(server_t *server, inferd_error_t *error) {
+  int deferred = 0, code = server_open_store(server, error);
+  if (code != 0 || server->store == NULL) return code;
+  code = store_waiting(server->store, count_deferred, &deferred, error);
+  if (deferred > 0)
+    log_line(LOG_WARN, "start", "%d responses with background wait for a server of one model",
+             deferred);
+  return code == 0 ? runner_new(server, error) : code;
+}
+
 static int set_up(parent_t *parent, inferd_error_t *error) {
   server_t *server = &parent->server;
   config_t *config = server->config;
@@ -209,11 +230,13 @@ static int set_up(parent_t *parent, inferd_error_t *error) {
   if (code == 0) code = shared_rates_make(error);
   if (code == 0) code = auth_new(config, &server->auth, error);
   if (code != 0) return code;
+  server->lanes = lanes_new(server->loop);
   server->ledger = ledger_new((size_t)config->max_request_memory);
   server->metrics = metrics_new(server, "");
-  if (server->ledger == NULL || server->metrics == NULL)
+  if (server->lanes == NULL || server->ledger == NULL || server->metrics == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
   server->drained = on_drained;
+  if ((code = open_store(server, error)) != 0) return code;
   if ((code = models_new(server, error)) != 0) return code;
   if ((code = http_start(server, &server->http, error)) != 0) return code;
   const char *address;
@@ -229,6 +252,7 @@ static int set_up(parent_t *parent, inferd_error_t *error) {
 static void tear_down(parent_t *parent) {
   server_t *server = &parent->server;
   if (server->http != NULL) http_stop(server->http);
+  if (server->models == NULL) runner_stop(server);
   if (server->models != NULL && !parent->ending) {
     end_children(parent);
     uv_run(&parent->loop, UV_RUN_DEFAULT);
@@ -238,7 +262,10 @@ static void tear_down(parent_t *parent) {
   uv_close((uv_handle_t *)&parent->drain, NULL);
   uv_run(&parent->loop, UV_RUN_DEFAULT);
   CHECK_EQ(uv_loop_close(&parent->loop), 0);
+  store_close(server->store);
+  runner_free(server);
   models_free(server->models);
+  lanes_free(server->lanes);
   ledger_free(server->ledger);
   if (server->metrics != NULL) metrics_free(server->metrics);
   auth_free(server->auth);

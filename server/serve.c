@@ -590,29 +590,6 @@ static void warn_of_traces(const char *text) {
   log_line(LOG_WARN, "trace", "%s", text);
 }
 
-/* Thread of the store. */
-static void store_changed(const char *problem) {
-  if (problem != NULL)
-    log_line(LOG_ERROR, "store", "answers cannot be kept: %s", problem);
-  else
-    log_line(LOG_INFO, "store", "answers are kept again");
-}
-
-/* Opens --store. */
-static int open_store(const config_t *config, answer_store_t **out, tally_t **tally,
-                      inferd_error_t *error) {
-  const store_options_t options = {.path = config->store,
-                                   .ttl_s = (int64_t)config->store_ttl,
-                                   .bytes_max = config->store_size,
-                                   .is_synced = strcmp(config->store_sync, "full") == 0,
-                                   .changed = store_changed};
-  if (config->store[0] == '\0') return 0;
-  int code = store_open(&options, out, error);
-  if (code == 0) code = tally_new(*out, (int64_t)time(NULL), tally, error);
-  if (code == 0) log_line(LOG_INFO, "start", "answers are kept in %.300s", config->store);
-  return code;
-}
-
 /* Thread of the journal. */
 static void journal_changed(const char *problem) {
   if (problem != NULL)
@@ -655,7 +632,10 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   options.log = engine_says;
   options.context = daemon;
   if ((code = auth_new(config, &server->auth, error)) != 0) return code;
-  if ((code = open_store(config, &server->store, &server->tally, error)) != 0) return code;
+  if ((code = server_open_store(server, error)) != 0) return code;
+  if (server->store != NULL)
+    code = tally_new(server->store, (int64_t)time(NULL), &server->tally, error);
+  if (code != 0) return code;
   if ((code = open_journal(config, &server->journal, error)) != 0) return code;
   options.journal = server->journal;
   options.keeps_constraints = server->store != NULL;
@@ -675,8 +655,8 @@ static int set_up(daemon_t *daemon, config_t *config, inferd_error_t *error) {
   }
   if (server->metrics == NULL)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the server");
-  if ((code = background_new(server, error)) != 0) return code;
-  if ((code = runner_new(server, error)) != 0) return code;
+  if (!server->behind && (code = background_new(server, error)) != 0) return code;
+  if (!server->behind && (code = runner_new(server, error)) != 0) return code;
   if ((code = chat_model_load(server->live, config, error)) != 0) return code;
   if ((code = http_start(server, &server->http, error)) != 0) return code;
   int keys = auth_key_count(server->auth);

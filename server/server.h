@@ -26,7 +26,8 @@ typedef struct server {
   http_t *http;
   struct auth *auth;              /* server/http/auth.c: API keys */
   struct metrics *metrics;        /* server/observe/metrics.c */
-  struct completions *live;       /* server/completion/live.h: requests in flight */
+  struct completions *live;       /* server/completion/live.h: requests in flight; of the parent of
+                                   * several models NULL */
   struct lanes *lanes;            /* server/lanes/lanes.h: their work outside the loop thread */
   struct ledger *ledger;          /* server/ledger/ledger.h: their memory */
   struct kv_publisher *publisher; /* server/kv_events: of --kv-events-endpoint; NULL = none */
@@ -168,6 +169,8 @@ void api_rerank_v2(exchange_t *exchange); /* Cohere's answer */
  * be in memory is; the numbers of a model, false = there is none of this index. */
 void models_handle(exchange_t *exchange);
 bool models_ready(const server_t *server);
+/* A request that the parent sends itself, an errand of a batch, to this path. */
+void models_errand(exchange_t *exchange, const char *path);
 typedef struct model_line {
   const char *name, *state;
   char *const *names, *const *adapters; /* names[0] is `name` */
@@ -189,6 +192,9 @@ void models_list(exchange_t *exchange); /* /v1/models, and one of them */
 /* access.c: warns of routes that are open to more clients than most operators want, and of an
  * option that has no effect because no client may use its routes. After http_start. */
 void server_warn_of_access(const server_t *server);
+
+/* keep.c: opens --store, if it is given: server->store. Returns 0 or an error of store_open. */
+int server_open_store(server_t *server, inferd_error_t *error);
 
 /* publish.c: with --kv-events-endpoint: starts what publishes events of the prefix cache, and makes
  * the engine tell it; ends it, once the thread of the engine has ended. Returns 0 or an error of

@@ -67,12 +67,21 @@ static void queue_again(line_t *line) {
   line->step = LINE_QUEUED;
 }
 
+/* Of several models, whether the process that had the line has ended. It may be the cause, so it
+ * comes again some times only. */
+static bool was_cut(line_t *line, const inferd_error_t *error) {
+  const server_t *server = line->errand.public.server;
+  bool cut = error != NULL && error->code == ERR_INTERNAL && server->models != NULL;
+  return cut && line->cuts++ < LINE_CUTS_MAX;
+}
+
 static void on_ended(errand_t *errand, const inferd_error_t *error) {
   line_t *line = line_of(errand);
   CHECK(line->step == LINE_RUNS);
   line->step = LINE_PRINTS;
-  line->status = error == NULL ? 200 : error_http_status(error->code);
-  if (error != NULL && errand_comes_again(error->code))
+  line->status = error == NULL ? errand->status : error_http_status(error->code);
+  if (line->status == 0) line->status = 200;
+  if (errand_comes_again(line->status) || was_cut(line, error))
     line->status = 0; /* again, in a turn of its own */
   else if (error != NULL)
     fail(line, error);
@@ -90,7 +99,7 @@ bool line_print(line_t *line) {
   if (failed)
     queue_again(line);
   else if (!more)
-    end(line, LINE_ANSWERED);
+    end(line, line->status == 200 ? LINE_ANSWERED : LINE_FAILED);
   return more && !failed;
 }
 
@@ -137,7 +146,10 @@ void line_start(line_t *line, const line_client_t *client) {
                             .keeps = true};
   snprintf(line->errand.public.request_id, sizeof line->errand.public.request_id, "%s", id);
   line->step = LINE_RUNS;
-  handlers[line->endpoint](&line->errand.public);
+  if (client->server->models != NULL)
+    models_errand(&line->errand.public, bulk_endpoints[line->endpoint]);
+  else
+    handlers[line->endpoint](&line->errand.public);
 }
 
 void line_stop(line_t *line, const char *cause) {

@@ -11,9 +11,10 @@
 #include "server/server.h"
 
 enum {
-  LINE_AGAIN_MS = 1000,      /* a line that found a full engine, */
-  LINE_AGAIN_S_MAX = 60,     /* or whose key has used up a limit: until then, at most */
-  LINE_TURN_BYTES = 64 << 10 /* of an answer that a turn of the loop prints */
+  LINE_AGAIN_MS = 1000,       /* a line that found a full engine, */
+  LINE_AGAIN_S_MAX = 60,      /* or whose key has used up a limit: until then, at most */
+  LINE_TURN_BYTES = 64 << 10, /* of an answer that a turn of the loop prints */
+  LINE_CUTS_MAX = 2           /* runs that end with their process before the line has failed */
 };
 
 typedef enum line_step { LINE_QUEUED, LINE_RUNS, LINE_PRINTS, LINE_OVER } line_step_t;
@@ -35,6 +36,7 @@ struct line {
   charge_t charge; /* of the answer */
   uint64_t not_before_ns;
   int status;
+  int cuts; /* times that the process which had it ended */
 };
 
 /* Who asks. */

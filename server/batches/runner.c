@@ -434,7 +434,9 @@ static line_t *next_line(batch_run_t *run, uint64_t now_ns) {
 
 /* Starts lines, one of each batch in turn, as many as the engine runs at once. */
 static void start_lines(runner_t *runner) {
-  const int32_t most = engine_info(runner->server->engine)->max_num_seqs;
+  const server_t *server = runner->server;
+  const int32_t most =
+      server->models != NULL ? RUNNER_LINES_SEVERAL : engine_info(server->engine)->max_num_seqs;
   uint64_t now_ns = clock_now_ns();
   bool any = true;
   while (any && runner->in_flight < most) {
@@ -503,6 +505,12 @@ static bool print_answers(batch_run_t *run) {
   return more;
 }
 
+/* With several models a line waits for its own. */
+static bool can_answer(const server_t *server) {
+  return server->models != NULL ||
+         (server->engine != NULL && engine_state(server->engine) == ENGINE_READY);
+}
+
 static void turn(uv_idle_t *idle) {
   runner_t *runner = idle->data;
   const server_t *server = runner->server;
@@ -513,9 +521,7 @@ static void turn(uv_idle_t *idle) {
     more = print_answers(run) || more;
   }
   reap(runner);
-  bool ready = !runner->stopped && server->phase < SERVER_DRAINING && server->engine != NULL &&
-               engine_state(server->engine) == ENGINE_READY;
-  if (ready) {
+  if (!runner->stopped && server->phase < SERVER_DRAINING && can_answer(server)) {
     advance_runs(runner);
     start_lines(runner);
   }
@@ -617,6 +623,7 @@ void runner_tick(server_t *server) {
 
 runner_counts_t runner_counts(const server_t *server) {
   const runner_t *runner = server->runner;
+  if (runner == NULL) return (runner_counts_t){0};
   runner_counts_t counts = runner->counts;
   counts.in_flight = runner->in_flight;
   for (const batch_run_t *run = runner->first; run != NULL; run = run->next) {

@@ -17,6 +17,7 @@ enum {
   RUNNER_BATCHES_EACH = 2,      /* of one key */
   RUNNER_FETCH_LINES = 64,      /* lines that are read at once, */
   RUNNER_FETCH_BYTES = 1 << 20, /* or until they have so many bytes */
+  RUNNER_LINES_SEVERAL = 64,    /* that run at once, of several models */
   RUNNER_AGAIN_MS = 1000        /* after a write that failed */
 };
 

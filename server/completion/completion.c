@@ -280,6 +280,7 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .strict = config->strict_params,
       .lenient = config->lenient_history,
       .stores = exchange->server->store != NULL,
+      .makes_later = !exchange->server->behind,
       .sees = info->vision != NULL,
       .images_max = (int32_t)config->limit_images,
       .media = exchange->server->media,
@@ -339,7 +340,8 @@ static bool refuse_early(exchange_t *exchange) {
   inferd_error_t error;
   api_key_t *key = exchange->key;
   metrics_t *metrics = exchange->server->metrics;
-  if (key == NULL || exchange->is_errand) return false; /* an errand was counted when it came */
+  /* An errand, also one of the parent, was counted when it came. */
+  if (key == NULL || exchange->is_errand || exchange->best_effort) return false;
   exchange->shows_rates = true;
   metrics_key_request(metrics, key);
   int code = quota_check(&key->quota, 1, 0, &error);

@@ -147,11 +147,11 @@ static void destroy(completion_t *completion) {
 }
 
 void completions_enter(completions_t *live) {
-  live->depth++;
+  if (live != NULL) live->depth++;
 }
 
 void completions_leave(completions_t *live) {
-  if (--live->depth > 0) return;
+  if (live == NULL || --live->depth > 0) return;
   while (live->dead != NULL) {
     completion_t *completion = live->dead;
     live->dead = completion->next;

@@ -14,8 +14,13 @@ static void no_memory(exchange_t *exchange) {
   exchange_error(exchange, &error);
 }
 
+/* The parent of several models has no completions: its exchanges alone are waited for. */
+static void count_job(const server_t *server, int by) {
+  if (server->live != NULL) server->live->jobs += by;
+}
+
 void reply_job_free(reply_job_t *job) {
-  job->server->live->jobs--;
+  count_job(job->server, -1);
   held_free(&job->body);
   buffer_free(&job->reply);
   charge_drop(&job->charge);
@@ -68,7 +73,7 @@ reply_job_t *reply_job_new(exchange_t *exchange, size_t size, bool takes) {
   job->body = body;
   job->charge = charge_open(server->ledger, exchange->source, LEDGER_values);
   if (exchange->key != NULL) memcpy(job->owner, exchange->key->digest, KEY_DIGEST_BYTES);
-  server->live->jobs++;
+  count_job(server, 1);
   return job;
 }
 

@@ -84,6 +84,7 @@ typedef struct field_limits {
   bool strict;                  /* unknown fields are errors */
   bool lenient;                 /* what is only in the history is mended (--lenient-history) */
   bool stores;                  /* answers are kept (--store) */
+  bool makes_later;             /* also those of `background` */
   bool sees;                    /* the model reads pictures */
   int32_t images_max;           /* of a request (--limit-images); 0 = none are taken */
   const struct media *media;    /* what fetches pictures of other hosts; NULL = nothing does */

@@ -1,7 +1,9 @@
 /* errand.c: an exchange without a connection, see errand.h. Loop thread; never touches a socket. */
 #include "server/http/errand.h"
 
+#include "engine/base/buffer.h"
 #include "engine/base/check.h"
+#include "engine/base/util.h"
 
 #include <stdlib.h>
 
@@ -15,8 +17,7 @@ static void end(errand_t *errand, const inferd_error_t *error) {
   errand->ended(errand, error);
 }
 
-bool errand_comes_again(int code) {
-  int status = error_http_status(code);
+bool errand_comes_again(int status) {
   return status == 429 || status == 503 || status == 507;
 }
 
@@ -54,6 +55,40 @@ void errand_reply_pieces(exchange_t *public, pieces_t pieces) {
   bool keeps = errand->keeps;
   end(errand, NULL);
   if (!keeps) pieces.free(pieces.owner);
+}
+
+/* An answer that lies in memory as a whole. */
+typedef struct whole {
+  char *text;
+  size_t length, at;
+} whole_t;
+
+static bool print_whole(void *owner, buffer_t *out, size_t room) {
+  whole_t *whole = owner;
+  size_t more = MIN(room, whole->length - whole->at);
+  buffer_append(out, whole->text + whole->at, more);
+  whole->at += more;
+  return whole->at < whole->length;
+}
+
+static void free_whole(void *owner) {
+  whole_t *whole = owner;
+  free(whole->text);
+  free(whole);
+}
+
+void errand_reply_text(exchange_t *public, int status, char *text, size_t length) {
+  whole_t *whole = malloc(sizeof *whole);
+  if (whole == NULL) {
+    inferd_error_t error;
+    free(text);
+    error_set(&error, ERR_OVERLOADED, NULL, "Out of memory.");
+    end(errand_of(public), &error);
+    return;
+  }
+  *whole = (whole_t){.text = text, .length = length};
+  errand_of(public)->status = status;
+  errand_reply_pieces(public, (pieces_t){.print = print_whole, .free = free_whole, .owner = whole});
 }
 
 void errand_fail(exchange_t *public, const inferd_error_t *error) {

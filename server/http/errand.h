@@ -22,13 +22,14 @@ struct errand {
    * more; `pieces` may have more to print, or with `keeps` the whole answer. */
   void (*ended)(errand_t *errand, const inferd_error_t *error);
   pieces_t pieces; /* print NULL = none */
+  int status;      /* of an answer of another process; 0: `ended` says how it went */
   bool streams, overflowed;
   bool keeps; /* the owner wants the answer, which it prints from `pieces` */
 };
 
-/* Whether what was refused with this code (ERR_) may be tried again: the engine was full, a limit
- * of the key is used up, or the disk of the store fails. */
-bool errand_comes_again(int code);
+/* Whether what was refused with this status may be tried again: the engine was full, a limit of the
+ * key is used up, or the disk of the store fails. */
+bool errand_comes_again(int status);
 /* Tells the handler that nobody wants the answer any more; `ended` is not called. */
 void errand_stop(errand_t *errand, const char *cause);
 /* Frees what is left to print, and the body. */
@@ -37,6 +38,7 @@ void errand_free(errand_t *errand);
 /* http_answer.c: what a handler calls on an exchange that is an errand. */
 bool errand_take_body(exchange_t *public, held_t *out);
 void errand_reply(exchange_t *public);
+void errand_reply_text(exchange_t *public, int status, char *text, size_t length);
 void errand_reply_pieces(exchange_t *public, pieces_t pieces);
 void errand_fail(exchange_t *public, const inferd_error_t *error);
 void errand_stream_pieces(exchange_t *public, pieces_t pieces);

@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -59,7 +60,10 @@ const char *exchange_query(const exchange_t *public, const char *name) {
 
 void exchange_header(exchange_t *public, const char *name, const char *value) {
   http_exchange_t *exchange = exchange_of(public);
-  if (public->is_errand) return;
+  if (public->is_errand) {
+    if (strcasecmp(name, "retry-after") == 0) public->retry_after_s = atoi(value);
+    return;
+  }
   CHECK_LT(exchange->header_count, HEADERS_MAX);
   header_t *header = &exchange->headers[exchange->header_count];
   header->name = strdup(name);
@@ -86,6 +90,10 @@ void exchange_answered(http_exchange_t *exchange, bool made, exchange_state_t st
 void exchange_reply(exchange_t *public, int status, const char *content_type, char *body,
                     size_t length) {
   http_exchange_t *exchange = exchange_of(public);
+  if (public->is_errand) {
+    errand_reply_text(public, status, body, length);
+    return;
+  }
   CHECK_EQ(exchange->state, EXCHANGE_HANDLING);
   pieces_count(exchange, length);
   exchange_answered(exchange, reply_make(exchange, status, content_type, body, length),
@@ -186,7 +194,7 @@ void out_emptied(http_exchange_t *exchange) {
 
 int exchange_socket(const exchange_t *public) {
   const http_exchange_t *exchange = (const http_exchange_t *)public;
-  return exchange->chunked ? exchange->connection->fd : -1;
+  return !public->is_errand && exchange->chunked ? exchange->connection->fd : -1;
 }
 
 void exchange_when_sent(exchange_t *public, void (*sent)(exchange_t *exchange)) {

@@ -176,7 +176,10 @@ static void take_client(http_exchange_t *exchange) {
   const char *id = exchange_request_header(&exchange->public, "x-inferd-request");
   bool has_id = exchange_request_header(&exchange->public, "X-Request-Id") != NULL ||
                 exchange_request_header(&exchange->public, "X-Client-Request-Id") != NULL;
+  const char *seed = exchange_request_header(&exchange->public, "x-inferd-errand");
   if (id != NULL && !has_id) snprintf(exchange->public.request_id, REQUEST_ID_MAX + 1, "%s", id);
+  exchange->public.best_effort = seed != NULL; /* a line of a batch of the parent */
+  if (seed != NULL) exchange->public.seed = strtoull(seed, NULL, 16);
   uint8_t digest[KEY_DIGEST_BYTES];
   if (text == NULL) return;
   char *end;

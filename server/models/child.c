@@ -48,9 +48,10 @@ static bool is_passed_on(const config_t *config, enum config_option option) {
                                       "memory",
                                       "max_connections_per_ip",
                                       "otlp_endpoint"};
-  static const char *const always[] = {"api_key",          "api_key_file",    "admin_key",
-                                       "admin_key_file",   "disable_grammar", "core_dumps",
-                                       "watchdog_interval"};
+  static const char *const always[] = {"api_key",           "api_key_file",    "admin_key",
+                                       "admin_key_file",    "disable_grammar", "core_dumps",
+                                       "watchdog_interval", "store",           "store_ttl",
+                                       "store_size",        "store_sync"};
   const char *name = config_name(option), *group = config_group(option);
   if (!config_given(config, option)) return false;
   for (size_t i = 0; i < ARRAY_LEN(never); i++) {

@@ -26,7 +26,9 @@
 #include <string.h>
 #include <strings.h>
 
-enum { HEAD_BYTES_MAX = 16 * 1024, HELD_MAX_NS = 1000000000 };
+/* ERRAND_WAIT_S: less than what makes a request wait for no idle model any more (lifecycle.h, rule
+ * 5): a line of a batch comes again instead, so that no model is closed for it that answers. */
+enum { HEAD_BYTES_MAX = 16 * 1024, HELD_MAX_NS = 1000000000, ERRAND_WAIT_S = 5 };
 enum {
   ANSWER_HEAD,
   ANSWER_BODY, /* of a known length */
@@ -412,6 +414,10 @@ static bool print_head(passage_t *passage, buffer_t *out) {
   }
   snprintf(text, sizeof text, " %d\r\n", key != NULL ? key->place : -1);
   buffer_text(out, key != NULL ? text : "-\r\n");
+  if (exchange->is_errand) {
+    snprintf(text, sizeof text, "x-inferd-errand: %016llx\r\n", (unsigned long long)exchange->seed);
+    buffer_text(out, text);
+  }
   for (size_t i = 0; i < ARRAY_LEN(request_headers); i++) {
     const char *value = exchange_request_header(exchange, request_headers[i]);
     if (value == NULL) continue;
@@ -528,13 +534,15 @@ void passage_new(exchange_t *exchange, served_t *model, held_t *body, bool strea
     return;
   }
   uint64_t now_ns = clock_now_ns();
+  double wait_s = models->server->config->models_wait;
+  if (exchange->is_errand) wait_s = MIN(wait_s, ERRAND_WAIT_S);
   *passage = (passage_t){
       .model = model,
       .exchange = exchange,
       .body = *body,
       .asked_ns = now_ns,
       .pinged_ns = now_ns,
-      .until_ns = now_ns + (uint64_t)(models->server->config->models_wait * 1e9),
+      .until_ns = now_ns + (uint64_t)(wait_s * 1e9),
       .wants_stream = stream,
       .next = models->passages,
       .guest = passage->guest,

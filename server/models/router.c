@@ -408,7 +408,8 @@ void models_handle(exchange_t *exchange) {
   if (exchange->server->phase >= SERVER_DRAINING && (route->flags & ROUTE_ENGINE) != 0) {
     error_set(&error, ERR_DRAINING, NULL, "The server is shutting down.");
     exchange_error(exchange, &error);
-  } else if (named || (route->flags & (ROUTE_ENGINE | ROUTE_PARENT)) == ROUTE_ENGINE) {
+  } else if (named ||
+             (route->flags & (ROUTE_ENGINE | ROUTE_PARENT | ROUTE_STORE)) == ROUTE_ENGINE) {
     if (exchange->body_length > 0)
       read_body(exchange);
     else
@@ -416,6 +417,20 @@ void models_handle(exchange_t *exchange) {
   } else {
     route->handle(exchange);
   }
+}
+
+void models_errand(exchange_t *exchange, const char *path) {
+  const char *allow;
+  char *tail;
+  exchange->route = route_find("POST", path, ROUTE_STORE, &allow, &tail);
+  free(tail);
+  if (exchange->route != NULL) {
+    read_body(exchange);
+    return;
+  }
+  inferd_error_t error;
+  error_set(&error, ERR_OVERLOADED, NULL, "Out of memory.");
+  exchange_error(exchange, &error);
 }
 
 bool models_ready(const server_t *server) {
@@ -442,8 +457,7 @@ int models_check(const config_t *config, inferd_error_t *error) {
     const char *option;
     bool given;
     const char *way;
-  } rows[] = {{"store", config->store[0] != '\0', whole},
-              {"kv_events_endpoint", config->kv_events_endpoint[0] != '\0', whole},
+  } rows[] = {{"kv_events_endpoint", config->kv_events_endpoint[0] != '\0', whole},
               {"prefix_cache_file", config->prefix_cache_file[0] != '\0', section},
               {"served_model_name", config->served_model_name.count > 0,
                "a model is called as its section is, and `aliases` in it are further names"},

@@ -266,7 +266,8 @@ static void fail(deferred_t *run) {
 
 /* Whether an answer that failed is made again. */
 static bool runs_again(const deferred_t *run) {
-  return errand_comes_again(run->code) && (run->events == NULL || run->events->text.length == 0);
+  return errand_comes_again(error_http_status(run->code)) &&
+         (run->events == NULL || run->events->text.length == 0);
 }
 
 static void end_run(deferred_t *run) {
@@ -641,6 +642,8 @@ bool background_drop(server_t *server, const uint8_t owner[STORE_OWNER_BYTES], c
 
 void background_counts(const server_t *server, int32_t *waiting, int32_t *running) {
   const background_t *background = server->background;
+  *running = *waiting = 0;
+  if (background == NULL) return;
   *running = background->running;
   *waiting = background->count - background->running;
 }

@@ -318,18 +318,20 @@ static int read_path(conversation_job_t *job) {
 
 static void begin(exchange_t *exchange, conversation_action_t action) {
   server_t *server = exchange->server;
-  const engine_info_t *info = engine_info(server->engine);
+  /* With several models nobody knows yet which will read it. */
+  const engine_info_t *info = server->models == NULL ? engine_info(server->engine) : NULL;
   bool takes = action == CREATE || action == UPDATE;
   conversation_job_t *job = (conversation_job_t *)reply_job_new(exchange, sizeof *job, takes);
   if (job == NULL) return;
   job->base.work = work;
   job->action = action;
-  job->limits = (field_limits_t){.strict = server->config->strict_params,
-                                 .lenient = server->config->lenient_history,
-                                 .stores = true,
-                                 .sees = info != NULL && info->vision != NULL,
-                                 .images_max = (int32_t)server->config->limit_images,
-                                 .media = server->media};
+  job->limits =
+      (field_limits_t){.strict = server->config->strict_params,
+                       .lenient = server->config->lenient_history,
+                       .stores = true,
+                       .sees = server->models != NULL || (info != NULL && info->vision != NULL),
+                       .images_max = (int32_t)server->config->limit_images,
+                       .media = server->media};
   if (action != CREATE) job->base.code = read_path(job);
   reply_job_submit(&job->base);
 }

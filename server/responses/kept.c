@@ -4,7 +4,8 @@
  * its own request alone; its history is the chain of `previous_response_id`, read again, oldest
  * first, by who continues it. The prefix cache then has the tokens of the whole of it. A
  * conversation has its items itself: an answer that ends appends those of its request and of its
- * output, all at once, before the client hears of the end.
+ * output, all at once, before the client hears of the end. Behind a parent of several models every
+ * answer is written by then: who continues it may ask another process.
  */
 #include "server/responses/responses.h"
 
@@ -288,7 +289,8 @@ typedef struct put {
   charge_t charge;
   bool failed; /* memory is short */
   bool joins;  /* items go to a conversation, and the client hears of it */
-  int code;    /* of `joins` */
+  bool waits;  /* the client hears of the end once it is written: another process may be asked */
+  int code;    /* of these two */
   inferd_error_t error;
 } put_t;
 
@@ -355,6 +357,8 @@ static void put_end(put_t *put) {
   bool is_errand = put->completion->dialect == &responses_background;
   if ((is_errand && exchange == NULL) || (!is_errand && put->joins)) {
     stored_free(put->stored); /* it was cancelled meanwhile, or written */
+  } else if (put->waits && !put->failed) {
+    response->is_kept = put->code == 0; /* it was written, or freed */
   } else if (is_errand && !put->failed) {
     background_put(exchange, put->stored);
   } else if (put->failed) {
@@ -420,7 +424,10 @@ static void put_run(lane_job_t *job) {
   put_t *put = (put_t *)job;
   while (put_print(put)) continue;
   if (!put->failed) put_recipe(put);
-  if (put->joins) put_join(put);
+  if (put->joins)
+    put_join(put);
+  else if (put->waits && !put->failed)
+    put->code = store_put_and_wait(put->completion->server->store, put->stored, &put->error);
 }
 
 static void put_done(lane_job_t *job) {
@@ -430,7 +437,7 @@ static void put_done(lane_job_t *job) {
   completions_enter(live);
   completion->settling = false;
   inferd_error_t error = put->error;
-  bool failed = put->code != 0;
+  bool failed = put->joins && put->code != 0;
   if (failed) ((responses_answer_t *)completion->dialect_state)->is_kept = false;
   put_end(put);
   if (failed && completion->exchange != NULL) {
@@ -456,8 +463,9 @@ bool responses_put(completion_t *completion, response_status_t status, const inf
   }
   responses_print(&put->body, completion, status, error);
   put->joins = joins;
+  put->waits = !joins && may_wait && completion->server->behind;
   bool more = put_print(put);
-  if ((more || joins || has_long_prompt(completion)) && may_wait) {
+  if ((more || joins || put->waits || has_long_prompt(completion)) && may_wait) {
     put->job = (lane_job_t){.run = put_run, .done = put_done, .client = completion->source};
     completion->settling = true;
     lanes_submit(completion->server->lanes, &put->job);

@@ -109,10 +109,15 @@ static int read_background(reader_t *reader, const field_t *field, const json_t 
   if (value->type != JSON_TRUE && value->type != JSON_FALSE)
     return field_fail_type(reader, field->name, "a boolean", value);
   out_of(reader)->background = value->type == JSON_TRUE;
-  if (value->type == JSON_FALSE || reader->limits->stores) return 0;
+  if (value->type == JSON_FALSE) return 0;
+  if (!reader->limits->stores)
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
+                     "The parameter 'background' is not supported: the server keeps no answers "
+                     "(--store).");
+  if (reader->limits->makes_later) return 0;
   return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
-                   "The parameter 'background' is not supported: the server keeps no answers "
-                   "(--store).");
+                   "The parameter 'background' is not supported by a server of several models; a "
+                   "batch (/v1/batches) is answered later.");
 }
 
 static int read_truncation(reader_t *reader, const field_t *field, const json_t *value) {

@@ -385,7 +385,7 @@ static bool prepare(completion_t *completion) {
     completion->created = background_created(completion->exchange);
     snprintf(response->id, sizeof response->id, "%.*s", KEPT_ID_BYTES - 1,
              completion->exchange->request_id);
-  } else if (completion->exchange->is_errand && response->is_kept) {
+  } else if (completion->exchange->best_effort && response->is_kept) {
     /* a line of a batch: that which runs again after a kill has the id that it had */
     const char *line = strchr(completion->exchange->request_id, '_');
     snprintf(response->id, sizeof response->id, "resp%.*s", KEPT_ID_BYTES - 5, line);

@@ -807,8 +807,7 @@ def test_a_key_has_its_limits_over_all_models(start, zoo, tmp_path):
 
 def test_options_of_one_model_are_refused_with_the_way_to_do_it(inferd):
     section, alone = "in the section [model NAME]", "a server of its own"
-    for flags, name, way in ((["--store", "/tmp/x.db"], "store", alone),
-                             (["--journal", "/tmp/x"], "journal", section),
+    for flags, name, way in ((["--journal", "/tmp/x"], "journal", section),
                              (["--prefix-cache-file", "/tmp/x"], "prefix_cache_file", section),
                              (["--kv-events-endpoint", "tcp://127.0.0.1:1"], "kv_events", alone),
                              (["--lora-modules", "a=/b"], "lora", section),
