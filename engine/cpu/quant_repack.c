@@ -190,9 +190,13 @@ static void put_groups(const panel_column_t *first, int32_t kind, int32_t groups
     words_t words = {word_at(bytes), word_at(bytes + QUANT_GROUPS),
                      word_at(bytes + 2 * QUANT_GROUPS), word_at(bytes + 3 * QUANT_GROUPS)};
     bytes_t four = (bytes_t)words;
-    for (int turn = 0; turn < 2; turn++) /* both together transpose 4 x 4 bytes */
-      four =
-          __builtin_shufflevector(four, four, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    /* Two such turns transpose 4 x 4 bytes; other ways to write them are made of single bytes. */
+    for (int turn = 0; turn < 2; turn++) {
+      words = (words_t)four;
+      bytes_t high = (bytes_t)__builtin_shufflevector(words, words, 2, 3, 0, 1);
+      four = __builtin_shufflevector(four, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
+                                     23);
+    }
     words = (words_t)four;
     for (int32_t i = 0; i < 4; i++) {
       const uint32_t word = words[i];
@@ -243,9 +247,12 @@ static void repack_scales(const quant_format_t *format, const uint8_t *block, in
 void quant_repack(const quant_format_t *format, const uint8_t *const *given, int32_t count,
                   int32_t col, const panel_column_t *first) {
   static const uint8_t zeros[BLOCK_BYTES_MAX];
-  const uint8_t *blocks[REPACK_COLUMNS] = {zeros, zeros, zeros, zeros};
+  const uint8_t *padded[REPACK_COLUMNS] = {zeros, zeros, zeros, zeros}, *const *blocks = given;
   uint8_t *span = first->spans + (size_t)(col / QUANT_DEPTH_ALIGN) * first->span_bytes;
-  memcpy(blocks, given, (size_t)count * sizeof *blocks);
+  if (count < REPACK_COLUMNS) {
+    memcpy(padded, given, (size_t)count * sizeof *padded);
+    blocks = padded;
+  }
   repack_codes(format->format, blocks, first->span_bytes,
                span + first->scale_bytes + 4 * first->lane);
   if (format->is_two_level) {
