@@ -99,6 +99,15 @@ int batch_see(batch_t *batch, int32_t tokens_max, image_rows_t *rows, bool whole
   return complete ? 0 : -1;
 }
 
+int batch_embed(batch_t *batch, int32_t tokens_max) {
+  const size_t t = (size_t)tokens_max;
+  batch->takes_rows = true;
+  if (batch->image_rows != NULL) return 0; /* batch_see has taken them */
+  batch->embedded_tokens = calloc(t, sizeof *batch->embedded_tokens);
+  batch->embedded_rows = calloc(t, sizeof *batch->embedded_rows);
+  return batch->embedded_tokens != NULL && batch->embedded_rows != NULL ? 0 : -1;
+}
+
 int batch_cross(batch_t *batch, int32_t reqs_max, cross_blocks_t *blocks) {
   batch->cross_blocks = blocks;
   batch->cross_table = calloc((size_t)reqs_max, sizeof *batch->cross_table);
@@ -202,6 +211,19 @@ static void see_tokens(batch_t *batch, const plan_entry_t *entry, int32_t first)
   }
 }
 
+/* The rows of a prompt of rows that are among the tokens of an entry, the last of the batch. */
+static void take_rows(batch_t *batch, const plan_entry_t *entry, int32_t first) {
+  const request_t *request = entry->sequence->group->request;
+  const prompt_rows_t *rows = request->rows;
+  CHECK(batch->takes_rows);
+  for (int32_t i = 0; i < entry->num_tokens; i++) {
+    const int32_t position = entry->num_computed + i;
+    if (position >= request->num_prompt_tokens) return;
+    batch->embedded_tokens[batch->num_embedded] = first + i;
+    batch->embedded_rows[batch->num_embedded++] = rows->values + (int64_t)position * rows->width;
+  }
+}
+
 /* Whether a sequence of the plan has pictures. Groups with pictures are not plain. */
 static bool sees(const plan_t *plan) {
   for (int32_t r = 0; r < plan->num_entries; r++) {
@@ -230,6 +252,7 @@ static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
   }
   batch->num_tokens += entry->num_tokens;
   if (batch->rope_positions != NULL) see_tokens(batch, entry, first);
+  if (request->rows != NULL) take_rows(batch, entry, first);
   select_scores(batch, entry, row);
   select_pooled(batch, entry, row);
   entry->first_row = batch->num_selected;

@@ -19,6 +19,7 @@ typedef struct engine_options {
   const char *mmproj;       /* GGUF file of the tower; NULL = one beside a model in GGUF, if any */
   bool no_images;           /* the tower of a model that sees is left out */
   int32_t image_max_tokens; /* larger pictures are made smaller; 0 = as the model's files say */
+  bool prompt_embeds;       /* prompts may be rows (prompt_rows.h) */
   bool skip_tokenizer;      /* prompts and answers are token ids: tokenizer_none */
   bool quantise_q8;         /* 16-bit matrices are quantised while they load */
   const char *dtype;        /* "auto", "float32", "float16", "bfloat16" */

@@ -21,6 +21,7 @@
 #include "engine/model/sizes.h"
 #include "engine/ranks/packet.h"
 #include "engine/replicas/replicas.h"
+#include "engine/rows.h"
 #include "engine/sample/beam.h"
 #include "engine/sample/constrain.h"
 #include "engine/schedule/draft/drafter.h"
@@ -61,6 +62,7 @@ struct engine {
   predictor_t *predictor;    /* NULL = no layer of the model predicts */
   struct sight *sight;       /* NULL = the model sees no pictures, or none here */
   struct encoding *encoding; /* NULL = no encoder stands before the model */
+  prompt_rows_info_t rows;   /* width 0 = prompts are ids alone */
   speech_t *speech;          /* NULL = the model writes down no speech */
   packets_t packets;         /* to or from other ranks; comm NULL = none */
   engine_info_t info;

@@ -10,6 +10,7 @@
 #include "engine/device/sampling_params.h"
 #include "engine/embedding.h"
 #include "engine/encoder_source.h"
+#include "engine/prompt_rows.h"
 #include "engine/text/stream/detokenizer.h"
 #include "engine/vision/image.h"
 
@@ -31,6 +32,7 @@ typedef struct request {
   const image_t *images; /* [num_images] pictures of the prompt, ascending, the server's */
   int32_t num_images;    /* 0 = text alone */
   const encoder_source_t *source; /* of an encoder before the model, the server's; NULL = none */
+  const prompt_rows_t *rows;      /* in the place of prompt_ids, the server's; NULL = it is ids */
   int32_t second_text;     /* the first token of type 1: of a pair of texts; 0 = all have type 0 */
   const stop_set_t *stops; /* NULL = none */
   struct grammar

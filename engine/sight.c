@@ -369,6 +369,10 @@ const vision_t *sight_vision(const engine_t *engine) {
   return engine->sight != NULL ? &engine->sight->vision : NULL;
 }
 
+int32_t sight_num_deep(const engine_t *engine) {
+  return engine->sight != NULL ? engine->sight->plan.num_deep : 0;
+}
+
 /* ---- the door ---- */
 
 static int refuse(inferd_error_t *error, int32_t index, const char *what) {

@@ -40,6 +40,7 @@ void sight_free(struct engine *engine);
 /* Of the model and of its tower, if it is loaded: two that differ have other rows. */
 uint64_t sight_weights_hash(const struct engine *engine);
 const vision_t *sight_vision(const struct engine *engine); /* NULL = it sees nothing */
+int32_t sight_num_deep(const struct engine *engine);       /* planes of a row behind the first */
 
 /* Before a plan: a slice of the tower's work. Returns whether some is left. */
 bool sight_work(struct engine *engine);

@@ -601,7 +601,7 @@ static int make_tables(engine_t *engine, const memory_plan_t *plan, inferd_error
   for (int32_t i = 0; i < engine->steps_most; i++) {
     step_t *step = &engine->steps[i];
     if (step_new(engine, step) == 0 && sight_join(engine, step) == 0 &&
-        encoding_join(engine, step) == 0)
+        encoding_join(engine, step) == 0 && rows_join(engine, step) == 0)
       continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
                      "no memory for a step of %d tokens; lower --max-num-batched-tokens",
@@ -671,6 +671,7 @@ static void fill_info(engine_t *engine, const memory_plan_t *plan) {
       .vision = sight_vision(engine),
       .speech = engine->speech,
       .source = encoding_info(engine),
+      .rows = rows_info(engine),
   };
 }
 
@@ -717,7 +718,8 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) code = choose_dtype(engine, dtype, error);
   if (!code) code = drafter_read(engine, error);
   if (!code) code = predictor_read(engine, error);
-  return code ? code : plan_memory(engine, *dtype, plan, error);
+  if (!code) code = plan_memory(engine, *dtype, plan, error);
+  return code ? code : rows_plan(engine, error);
 }
 
 /* Reads the adapters of lora_dirs as a start does, and keeps none. */

@@ -8,6 +8,7 @@
 
 #include "engine/embedding.h"
 #include "engine/encoder_source.h"
+#include "engine/prompt_rows.h"
 #include "engine/vision/image.h"
 
 #include <stdbool.h>
@@ -40,6 +41,7 @@ typedef struct engine_info {
   const vision_t *vision;            /* NULL = the model sees no pictures */
   const struct speech *speech;       /* audio/speech.h; NULL = the model writes down no speech */
   const source_info_t *source;       /* NULL = no encoder stands before the model */
+  const prompt_rows_info_t *rows;    /* NULL = prompts are ids alone */
 } engine_info_t;
 
 /* Upper bounds of the buckets in which the sizes of steps are counted, and the number of buckets:

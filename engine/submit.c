@@ -258,6 +258,10 @@ static void post(engine_t *engine, request_t *const *requests, int count) {
 static void find_adapter(const engine_t *engine, request_t *request) {
   const invocation_t *invocation = &engine->invocations[MAX(request->adapter, 1) - 1];
   if (request->adapter == 0 || invocation->count == 0) return;
+  if (request->rows != NULL) { /* which are no tokens */
+    request->adapter_from = INT32_MAX;
+    return;
+  }
   request->adapter_from =
       invocation_find(invocation, request->prompt_ids, request->num_prompt_tokens);
 }
@@ -272,6 +276,7 @@ int engine_submit(engine_t *engine, request_t *const *requests, int count, infer
     if (!code) code = check_task(engine, requests[i], error);
     if (!code) code = sight_check(engine, requests[i], error);
     if (!code) code = encoding_check(engine, requests[i], error);
+    if (!code) code = rows_check(engine, requests[i], error);
     ask.num_tokens += requests[i]->num_prompt_tokens;
   }
   if (!code) code = quota_check(requests[0]->quota, count, ask.num_tokens, error);

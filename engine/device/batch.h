@@ -58,12 +58,14 @@ typedef struct batch {
   int32_t num_groups;           /* of layers, each with its own blocks: attention_t.group */
   uint8_t *do_sample;           /* [R] 1 = the row's last token is sampled */
   int32_t *state_slots;         /* [R] slot of the row's state (state_ops.h), 0 = none */
-  /* Tokens in whose place stand rows of a picture: instead of the embedding of the id. */
+  /* Tokens in whose place stand rows of a picture, or of a prompt of rows: instead of the embedding
+   * of the id. */
   int32_t num_embedded;
   int32_t num_deep;         /* planes of a row behind the first */
   int32_t *embedded_tokens; /* [num_embedded] indices of tokens, ascending */
   /* [num_embedded] -> (1 + num_deep) x hidden values in host memory, which stay until the step is
-   * read: what takes the place of the embedding, then what is added behind layers 0, 1, .. */
+   * read: what takes the place of the embedding, then what is added behind layers 0, 1, .. Rows of
+   * a prompt (prompt_rows.h) have the first plane alone, and stay until the launch has ended. */
   const float **embedded_rows;
   /* [3, rope_stride]: time, line and column by which a token is rotated (M-RoPE). NULL = no
    * sequence of the step has a picture: all three are `positions`. */
@@ -75,6 +77,7 @@ typedef struct batch {
   /* Of batch_see: where rows of pictures are, NULL = the model sees none, and the arrays behind
    * rope_positions and seen_until. */
   struct image_rows *image_rows;
+  bool takes_rows;                /* of batch_embed */
   int32_t *rope_room, *seen_room; /* seen_room NULL = no layer sees pictures whole */
   /* Of batch_cross, where a decoder sees the rows of an encoder; else NULL: of each row the blocks
    * in which K and V of its encoder's rows lie, and how many rows these are, at least 1. */
@@ -108,6 +111,8 @@ int batch_new(int32_t tokens_max, int32_t reqs_max, int32_t block_size, int32_t 
 void batch_free(batch_t *batch);
 /* The model sees: takes the arrays for steps with pictures, of so many tokens. The same errors. */
 int batch_see(batch_t *batch, int32_t tokens_max, struct image_rows *rows, bool whole);
+/* Prompts may be rows: takes the arrays for these, behind batch_see. The same errors. */
+int batch_embed(batch_t *batch, int32_t tokens_max);
 /* The model is a decoder behind an encoder: takes the arrays for so many rows. The same errors. */
 int batch_cross(batch_t *batch, int32_t reqs_max, struct cross_blocks *blocks);
 /* Fills the batch from a plan. With r = request_row[t]:

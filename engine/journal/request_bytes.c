@@ -13,7 +13,8 @@ enum {
   INCLUDES_STOP = 4,
   IGNORES_EOS = 8,
   BEST_EFFORT = 16,
-  HAS_SOURCE = 32
+  HAS_SOURCE = 32,
+  HAS_ROWS = 64
 };
 
 /* ---- writing ---- */
@@ -69,7 +70,8 @@ void request_write(byte_sink_t *sink, const request_t *request) {
                      (request->include_stop_string ? INCLUDES_STOP : 0) |
                      (request->params.ignore_eos ? IGNORES_EOS : 0) |
                      (request->best_effort ? BEST_EFFORT : 0) |
-                     (request->source != NULL ? HAS_SOURCE : 0));
+                     (request->source != NULL ? HAS_SOURCE : 0) |
+                     (request->rows != NULL ? HAS_ROWS : 0));
   put_ids(sink, request->prompt_ids, request->num_prompt_tokens);
   write_params(sink, &request->params);
   put_uint(sink, request->pooling);
@@ -199,6 +201,7 @@ bool request_read(const uint8_t *bytes, size_t length, arena_t *arena, kept_requ
   request->params.ignore_eos = (flags & IGNORES_EOS) != 0;
   request->best_effort = (flags & BEST_EFFORT) != 0;
   out->has_source = (flags & HAS_SOURCE) != 0;
+  out->has_rows = (flags & HAS_ROWS) != 0;
   uint64_t pooling = take_uint(source);
   if (pooling > POOLING_EACH) source->failed = true;
   request->pooling = source->failed ? POOLING_NONE : (pooling_t)pooling;

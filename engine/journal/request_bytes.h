@@ -16,6 +16,7 @@ typedef struct kept_request {
   quota_t quota;     /* weight and max_running, if it had one */
   int32_t num_images;  /* that it had, and which are not here */
   bool has_source;     /* of an encoder; it is not here either */
+  bool has_rows;       /* in the place of its ids; nor are these */
   uint64_t constraint; /* serial number; 0 = none. UINT64_MAX: it had one that was not kept */
   int32_t num_stops;
   const char *stops[STOP_STRINGS_MAX];

@@ -138,6 +138,7 @@ typedef struct blueprint {
   bool norm_plus_one;                /* the stored norm weights are w of (1 + w) */
   double embed_scale;                /* of the embeddings; 1 = none */
   bool embed_rounds;                 /* embed_scale is rounded to the run dtype first */
+  bool scales_rows;                  /* rows in the place of embeddings are scaled, too */
   double residual_scale, head_scale; /* of what is added to the stream; of the logits */
   double attn_scale, attn_softcap, final_softcap; /* of q.k, 0 = 1 / sqrt(D); 0 = none */
   double alibi_max;         /* of the slopes 2^(-alibi_max i / heads); 0 = no ALiBi */

@@ -69,7 +69,7 @@ static void describe_row(engine_t *engine, step_t *step, int32_t index) {
       .rng_key = seq->rng_key,
       .rng_position = (uint64_t)(entry->output_position + drafted),
       .prompt_ids = seq->group->request->prompt_ids,
-      .num_prompt = seq->num_prompt_tokens,
+      .num_prompt = seq->group->request->rows != NULL ? 0 : seq->num_prompt_tokens,
       .output_ids = seq->tokens + seq->num_prompt_tokens,
       .num_output = seq->num_output_tokens + drafted,
       .result = &step->sample_results[index],

@@ -74,12 +74,26 @@ static uint64_t source_at(const block_pool_t *pool, const request_t *request) {
   return siphash_end(&siphash, 2);
 }
 
+/* Which rows of its prompt a block has. 0 = none: it is behind the prompt. */
+static uint64_t rows_at(const block_pool_t *pool, const request_t *request, int32_t index) {
+  const int64_t begin = (int64_t)index * pool->block_size,
+                end = MIN(begin + pool->block_size, request->num_prompt_tokens);
+  siphash_t siphash = siphash_begin(pool->secret);
+  for (int64_t i = begin; i < end; i++) {
+    uint64_t words[sizeof request->rows->keys->bytes / sizeof(uint64_t)];
+    memcpy(words, request->rows->keys[i].bytes, sizeof words);
+    for (size_t w = 0; w < ARRAY_LEN(words); w++) siphash_word(&siphash, words[w], 2);
+  }
+  return siphash.num_bytes > 0 ? siphash_end(&siphash, 2) : 0;
+}
+
 uint64_t prefix_domain(const block_pool_t *pool, const request_t *request, int32_t index) {
   const int32_t block_size = pool->block_size;
   const bool begins = prefix_is_adapted(request, index, block_size) &&
                       (index == 0 || !prefix_is_adapted(request, index - 1, block_size));
   uint64_t more = request->num_images > 0 ? pictures_at(pool, request, index) : 0;
   if (request->source != NULL && index == 0) more += source_at(pool, request);
+  if (request->rows != NULL) more += rows_at(pool, request, index);
   /* Prompts with the same tokens in this block may call the adapter at two places of it. */
   if (begins) return request->salt + (uint64_t)request->adapter_from * PLACES_APART + more;
   return (index == 0 ? request->base_salt : 0) + more;

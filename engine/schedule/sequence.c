@@ -74,8 +74,8 @@ static bool is_plain(const request_t *request) {
   bool is_free =
       request->grammar == NULL && !params_have_penalties(params) && params->num_bad_words == 0;
   return is_one && is_free && request->adapter == 0 && request->second_text == 0 &&
-         request->num_images == 0 && request->source == NULL && request->pooling == POOLING_NONE &&
-         params->num_prompt_logprobs < 0;
+         request->num_images == 0 && request->source == NULL && request->rows == NULL &&
+         request->pooling == POOLING_NONE && params->num_prompt_logprobs < 0;
 }
 
 static bool tells_text_only(const request_t *request) {

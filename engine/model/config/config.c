@@ -421,6 +421,7 @@ static void read_scales(config_reader_t *reader, const family_t *family, bluepri
     bp->head_scale = config_double(reader, KEYS("logit_scale"), family->logit_scale, 0, 1e6, true);
   if (family->granite_keys) {
     bp->embed_scale = config_double(reader, KEYS("embedding_multiplier"), 1, 0, 1e6, true);
+    bp->scales_rows = true;
     bp->residual_scale = config_double(reader, KEYS("residual_multiplier"), 1, 1e-3, 1e3, false);
     const double scaling = config_double(reader, KEYS("logits_scaling"), 1, 1e-6, 1e6, false);
     bp->attn_scale = family->clova_keys
