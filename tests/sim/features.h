@@ -61,7 +61,8 @@
   X(PICTURES, 12, "prompts have pictures, which a tower sees first")                               \
   X(SHAPES, 0, "clients with fair shares ask for any shape: all places, beams, the whole pool")    \
   X(BEST_EFFORT, 3, "requests get what others leave")                                              \
-  X(JUMPS, 8, "what steps cost jumps, and what was learned before is wrong")
+  X(JUMPS, 8, "what steps cost jumps, and what was learned before is wrong")                       \
+  X(ROWS, 4, "prompts are rows in the place of ids")
 
 typedef enum sim_feature {
 #define X(name, chance, text) SIM_##name,

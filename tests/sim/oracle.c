@@ -52,8 +52,8 @@ bool oracle_follows(uint64_t have, uint64_t before, int32_t id, int32_t first, i
       right |= have == oracle_extend(random_mix(before + domain) | 1, id);
     }
   }
-  if (!right && id == SIM_PAD) return follows_picture(have, before, first, last);
-  return right;
+  if (!right && id == SIM_PAD) right = follows_picture(have, before, first, last);
+  return right || (id < SIM_VOCAB && oracle_follows(have, before, sees_row(id), first, last));
 }
 
 static bool is_listed(const int32_t *ids, int32_t count, int32_t id) {

@@ -416,6 +416,7 @@ static void submit(int index) {
                            .base_salt = r->base_domain,
                            .images = sees_images(index, r),
                            .num_images = r->num_images,
+                           .rows = sees_rows(index, r, k->streams[0].ids),
                            .arrival_ns = sim.now_ns};
   if (r->language >= 0) k->request.grammar = language_grammar(r->language);
   if (scenario_has(sim.scenario, SIM_POOLS)) {

@@ -26,7 +26,8 @@ enum {
   STREAM_SHAPES,
   STREAM_PICTURES,
   STREAM_BEST_EFFORT,
-  STREAM_JUMPS
+  STREAM_JUMPS,
+  STREAM_ROWS
 };
 
 static source_t source_of(uint64_t seed, uint64_t stream, uint64_t index) {
@@ -130,6 +131,11 @@ static void draw_features(scenario_t *c) {
     if (!scenario_has(c, (sim_feature_t)blind[i])) continue;
     c->features &= ~(UINT64_C(1) << (must_see ? blind[i] : (int)SIM_PICTURES));
   }
+  /* What takes no rows, or knows their ids alone. */
+  static const int no_rows[] = {SIM_API, SIM_RANKS, SIM_DRAFT_MODEL,
+                                SIM_MTP, SIM_POOLS, SIM_STATES};
+  for (size_t i = 0; i < sizeof no_rows / sizeof *no_rows; i++)
+    if (scenario_has(c, (sim_feature_t)no_rows[i])) c->features &= ~(UINT64_C(1) << SIM_ROWS);
   for (size_t i = 0; scenario_has(c, SIM_STATES) && i < sizeof no_states / sizeof *no_states; i++)
     c->features &= ~(UINT64_C(1) << no_states[i]);
   for (size_t i = 0; scenario_has(c, SIM_POOLS) && i < sizeof no_pools / sizeof *no_pools; i++)
@@ -686,6 +692,14 @@ static void draw_pictures(scenario_t *c, int index) {
   }
 }
 
+/* A prompt that is scored, or has pictures, is ids. */
+static void draw_rows(scenario_t *c, int index) {
+  script_t *r = &c->scripts[index];
+  source_t s = source_of(c->seed, STREAM_ROWS, (uint64_t)index);
+  r->rows = chance(&s, 50) && scenario_has(c, SIM_ROWS) && r->num_images == 0 &&
+            r->params.num_prompt_logprobs < 0;
+}
+
 /* Arrivals are a load between half and three times what the engine can do, roughly. */
 static void draw_arrivals(scenario_t *c) {
   source_t s = source_of(c->seed, STREAM_LOAD, 1);
@@ -729,6 +743,7 @@ void scenario_make(scenario_t *c, uint64_t seed) {
   for (int i = 0; i < c->count; i++) {
     draw_request(c, i);
     draw_pictures(c, i);
+    draw_rows(c, i);
   }
   draw_arrivals(c);
 }

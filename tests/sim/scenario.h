@@ -73,6 +73,7 @@ typedef struct script {
   uint64_t cancel_after_ns;    /* cancelled this long after it came; 0 = not so */
   sim_image_t images[SIM_IMAGES_MAX];
   int32_t num_images;
+  bool rows; /* the prompt is rows, each of what its id would be */
   bool fault;
   int32_t nan_at; /* the row of this output position (POOLS: of the prompt) is NaN; -1 = none */
 } script_t;

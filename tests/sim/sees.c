@@ -1,6 +1,7 @@
 /* sees.c: see sees.h. In place of the files of a model, and of its tower.
  *
- * A picture is a key; a row of it is (key, number), which the device reads back. The tower is fake:
+ * A picture is a key; a row of it is (key, number), which the device reads back; of a prompt of
+ * rows it is (-1, id). The tower is fake:
  * rows come one by one while it works, and the clock goes on. What sight_work.c and the scheduler
  * make of it is real. Laws: whose picture goes on, and that it is one of a live request; a client
  * has one in the tower; what is charged; at the end nothing is left.
@@ -28,6 +29,9 @@ typedef struct seen {
 
 static seen_t runs[RUNS], *chosen;
 static image_t images[SIM_REQUESTS_MAX][SIM_IMAGES_MAX];
+static prompt_rows_t prompts[SIM_REQUESTS_MAX];
+static float row_values[SIM_REQUESTS_MAX][SIM_CONTEXT_MAX][VALUES];
+static row_key_t row_keys[SIM_REQUESTS_MAX][SIM_CONTEXT_MAX];
 static int32_t num_pages;
 static double tower_ns; /* before the plan behind `tower_plan`, for a group of `tower_tenant` */
 static uint64_t tower_plan;
@@ -53,11 +57,23 @@ static int32_t content_of(int32_t key, int32_t row) {
 
 int32_t sees_content(const script_t *script, int32_t position, int32_t id) {
   const sim_image_t *image = image_at(script, position);
+  if (script->rows) return sees_row(id);
   return image == NULL ? id : content_of(image->key, position - image->first);
 }
 
 bool sees_may_be(int32_t content) {
   return content >= content_of(1, 0) && content < content_of(SIM_KEYS + 1, 0);
+}
+
+const prompt_rows_t *sees_rows(int index, const script_t *script, const int32_t *ids) {
+  if (!script->rows) return NULL;
+  for (int32_t i = 0; i < script->num_prompt; i++) {
+    row_values[index][i][0] = -1;
+    row_values[index][i][1] = (float)ids[i];
+    memcpy(row_keys[index][i].bytes, &ids[i], sizeof ids[i]);
+  }
+  prompts[index] = (prompt_rows_t){row_values[index][0], row_keys[index], VALUES};
+  return &prompts[index];
 }
 
 const image_t *sees_images(int index, const script_t *script) {
@@ -134,11 +150,21 @@ uint64_t __wrap_tower_hash(const tower_t *tower) {
   return tower == NULL ? 1 : __real_tower_hash(tower);
 }
 
+static void take_rows(const scenario_t *c) {
+  engine_t *engine = sim.engine;
+  engine->rows = (prompt_rows_info_t){.width = VALUES, .scale = 1};
+  engine->info.rows = &engine->rows;
+  for (int i = 0; i < c->pipeline_depth; i++)
+    REQUIRE(batch_embed(engine->steps[i].batch, c->options.max_num_batched_tokens) == 0,
+            "no memory");
+}
+
 void sees_begin(const scenario_t *c) {
   memset(runs, 0, sizeof runs);
   chosen = NULL;
   tower_ns = 0;
   tower_plan = 0;
+  if (scenario_has(c, SIM_ROWS)) take_rows(c);
   if (!is_on()) return;
   REQUIRE(sim.engine->sight != NULL, "the engine sees nothing");
   sim.engine->scheduler->pictures_whole = c->pictures_whole;
@@ -272,6 +298,7 @@ int32_t sees_read(const batch_t *b, int32_t token, int32_t id) {
   const int32_t at = find_row(b, token);
   if (at < 0) return id;
   const float *row = b->embedded_rows[at];
+  if (row[0] < 0) return sees_row((int32_t)row[1]);
   return content_of((int32_t)row[0], (int32_t)row[1]);
 }
 
@@ -283,8 +310,9 @@ void sees_step(const batch_t *b) {
     const track_t *k = check_track(entry->sequence);
     const sim_image_t *image = image_at(k->script, b->positions[t]);
     const int32_t end = image != NULL && sim.scenario->pictures_whole ? image->end : 0;
-    rows += image != NULL;
-    REQUIRE(image == NULL || find_row(b, t) >= 0, "request %d: token %d is no row", k->index,
+    const bool is_row = image != NULL || (k->script->rows && b->positions[t] < k->num_prompt);
+    rows += is_row;
+    REQUIRE(!is_row || find_row(b, t) >= 0, "request %d: token %d is no row", k->index,
             b->positions[t]);
     REQUIRE((b->seen_until != NULL ? b->seen_until[t] : 0) == end,
             "request %d: token %d sees until %d, it must be %d", k->index, b->positions[t],
@@ -293,8 +321,7 @@ void sees_step(const batch_t *b) {
             "request %d: a chunk ends at %d, in the picture that ends at %d", k->index,
             entry->num_computed + entry->num_tokens, end);
   }
-  REQUIRE(rows == b->num_embedded, "%d tokens are rows of pictures, the batch has %d", rows,
-          b->num_embedded);
+  REQUIRE(rows == b->num_embedded, "%d tokens are rows, the batch has %d", rows, b->num_embedded);
 }
 
 int32_t sees_run(const script_t *script, int32_t position) {

@@ -1,5 +1,5 @@
-/* sees.h: prompts with pictures: what the model reads of them, a tower that takes virtual time, and
- * the laws of its work. One thread.
+/* sees.h: prompts with pictures, and of rows: what the model reads of them, a tower that takes
+ * virtual time, and the laws of its work. One thread.
  */
 #ifndef INFERD_TESTS_SIM_SEES_H
 #define INFERD_TESTS_SIM_SEES_H
@@ -12,11 +12,17 @@ enum { SIM_CONTENT_MAX = SIM_VOCAB + (SIM_KEYS + 1) * SIM_CONTEXT_MAX };
 int32_t sees_content(const script_t *script, int32_t position, int32_t id);
 /* Whether this is a row of a picture. */
 bool sees_may_be(int32_t content);
+/* What a row is that stands in the place of an id. */
+static inline int32_t sees_row(int32_t id) {
+  return SIM_CONTENT_MAX + 1 + id;
+}
+/* The rows of a prompt that has these ids; NULL = it is ids. Until it is asked again. */
+const prompt_rows_t *sees_rows(int index, const script_t *script, const int32_t *ids);
 const image_t *sees_images(int index, const script_t *script); /* until it is asked again */
 
 void sees_begin(const scenario_t *scenario); /* the engine is ready */
-/* A step is launched: it has the rows of its pictures, and those that are seen whole to their end.
- */
+/* A step is launched: it has its rows and no others, and the pictures that are seen whole to their
+ * end. */
 void sees_step(const batch_t *batch);
 int32_t sees_read(const batch_t *batch, int32_t token, int32_t id); /* content of a token of it */
 /* Tokens from this one on that must be in one step: the rest of its picture, seen whole; else 0. */
