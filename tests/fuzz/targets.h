@@ -42,6 +42,7 @@
   X(names)                                                                                         \
   X(trace)                                                                                         \
   X(modules)                                                                                       \
+  X(tensor)                                                                                        \
   X(torch)                                                                                         \
   X(picture)                                                                                       \
   X(vision)                                                                                        \
