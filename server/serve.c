@@ -283,6 +283,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->no_images = config->limit_images == 0;
   options->mmproj = mmproj_of(config);
   options->image_max_tokens = (int32_t)config->image_max_tokens;
+  options->prompt_embeds = config->enable_prompt_embeds;
   options->skip_tokenizer = config->skip_tokenizer_init;
   options->dtype = dtype_of(config->dtype);
   options->embedding = embedding_of(config);

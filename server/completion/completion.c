@@ -433,7 +433,8 @@ void completion_start(exchange_t *exchange, const dialect_t *dialect) {
     intake->code = completion_read(completion);
     intake->was_read = true;
   }
-  if (!intake->was_read || (intake->code == 0 && completion_has_text(completion))) {
+  const bool is_work = completion->params.num_row_prompts > 0 || completion_has_text(completion);
+  if (!intake->was_read || (intake->code == 0 && is_work)) {
     intake->job.kind = is_small ? LANE_LIGHT : LANE_HEAVY;
     completion->working = true;
     lanes_submit(server->lanes, &intake->job);

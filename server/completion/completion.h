@@ -59,6 +59,8 @@ struct choice {
 struct input {
   completion_t *completion;
   request_t request;          /* the engine's from submit to EVENT_DONE */
+  prompt_rows_t rows;         /* request.rows, of a prompt of rows */
+  void *row_memory;           /* malloc'ed: what `rows` points to */
   encoder_source_t source;    /* request.source, where an encoder stands before the model */
   int32_t num_forced;         /* ids that its decoder is made to begin with, behind the start */
   int32_t *ids;               /* malloc'ed by the tokenizer; NULL when the ids live in the arena */
@@ -148,6 +150,8 @@ int completion_build(completion_t *completion);           /* tokenise, lengths, 
 /* source.c: what the encoder before a model reads, and how its decoder begins; refuses fields of
  * such models elsewhere. Returns 0, or an error in the intake. */
 int completion_take_sources(completion_t *completion, tokenizer_scratch_t *scratch);
+/* rows.c: the rows of a prompt of rows. Returns 0, or an error in the intake. */
+int completion_take_rows(completion_t *completion, input_t *input, const prompt_t *prompt);
 int32_t input_prompt_tokens(const input_t *input); /* with those of its source */
 /* The rest: the constraint, and the beginning of the output. `may_compile` as below. */
 int completion_finish(completion_t *completion, bool may_compile);

@@ -107,6 +107,7 @@ void completion_forget_input(completion_t *completion) {
   json_free(params->constraint.doc);
   params->constraint.doc = NULL;
   params->model = params->cache_salt = params->request_id = params->suffix = NULL;
+  params->prompt_embeds = NULL;
   params->pairs.instruction = NULL;
   params->constraint.tree = NULL;
   params->constraint.schema = params->chat.messages = params->chat.tools = NULL;
@@ -127,6 +128,7 @@ static void destroy(completion_t *completion) {
   for (int32_t i = 0; i < completion->num_inputs; i++) {
     input_t *input = &completion->inputs[i];
     free(input->ids);
+    free(input->row_memory);
     free(input->places);
     held_free(&input->keys);
     free(input->request.room);

@@ -418,7 +418,9 @@ static int take_shared(completion_t *completion, input_t *input, const prompt_t 
   if (code != 0) return code;
   if (params->return_token_ids) {
     const encoder_source_t *source = request->source; /* the prompt that was sent */
-    if (source != NULL)
+    if (request->rows != NULL)
+      buffer_text(&input->prompt_ids, "null");
+    else if (source != NULL)
       buffer_ids(&input->prompt_ids, source->ids, (size_t)source->length);
     else
       buffer_ids(&input->prompt_ids, request->prompt_ids, (size_t)request->num_prompt_tokens);
@@ -472,8 +474,11 @@ static int build_prompts(completion_t *completion, tokenizer_scratch_t *scratch)
     const prompt_t *prompt = &params->prompts[i];
     input_t *input = &completion->inputs[i];
     if (completion_joins(completion)) break;
-    code = prompt->text != NULL ? encode_prompt(completion, scratch, input, prompt, keep)
-                                : take_id_prompt(completion, input, prompt, keep);
+    if (prompt->rows != NULL)
+      code = completion_take_rows(completion, input, prompt);
+    else
+      code = prompt->text != NULL ? encode_prompt(completion, scratch, input, prompt, keep)
+                                  : take_id_prompt(completion, input, prompt, keep);
   }
   if (code == 0 && params_fills_in(params)) code = completion_fill_in(completion, scratch);
   for (int32_t i = 0; code == 0 && i < completion->num_inputs; i++) {

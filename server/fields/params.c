@@ -106,7 +106,10 @@ int params_read(params_t *params, bool is_chat, const params_defaults_t *default
   apply_defaults(params, table, defaults);
   params->is_chat = is_chat;
   reader->out = params;
+  const json_t *given = is_chat ? NULL : json_get(root, "prompt_embeds");
+  if (json_is_given(given)) params->prompt_embeds = given;
   int code = fields_read(table, reader, root);
+  if (code == 0) code = params_take_rows(params, reader);
   if (code != 0) return code;
   const json_t *limit = json_get(root, "max_completion_tokens");
   if (!json_is_given(limit)) limit = json_get(root, "max_tokens");
@@ -216,6 +219,26 @@ bool params_fills_in(const params_t *params) {
   return params->suffix != NULL && params->suffix->length > 0;
 }
 
+/* What is done with the text, or the ids, of a prompt. */
+static int check_rows(const params_t *params, inferd_error_t *error) {
+  const struct {
+    bool given;
+    const char *name;
+  } fields[] = {{params->echo, "echo"},
+                {params->prompt_logprobs != ABSENT, "prompt_logprobs"},
+                {params_fills_in(params), "suffix"},
+                {params->truncate_prompt_tokens != NOT_TRUNCATED, "truncate_prompt_tokens"}};
+  if (params->num_row_prompts == 0) return 0;
+  for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+    if (!fields[i].given) continue;
+    return error_set(error, ERR_UNSUPPORTED_PARAMETER, fields[i].name,
+                     "The parameter '%s' is not supported together with 'prompt_embeds', which are "
+                     "no tokens.",
+                     fields[i].name);
+  }
+  return 0;
+}
+
 static int check_suffix(const params_t *params, inferd_error_t *error) {
   if (!params_fills_in(params)) return 0;
   if (params->echo) {
@@ -259,6 +282,8 @@ static int check_special_ids(const params_t *params, const field_limits_t *limit
 
 int params_check(const params_t *params, const field_limits_t *limits, inferd_error_t *error) {
   if (params->embedding.wanted) return check_special_ids(params, limits, error);
+  const int rows_code = check_rows(params, error);
+  if (rows_code != 0) return rows_code;
   int64_t max_tokens = params_max_tokens(params);
   const char *max_name =
       params->max_completion_tokens != ABSENT ? "max_completion_tokens" : "max_tokens";

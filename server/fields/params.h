@@ -29,10 +29,11 @@ enum {
  * end. So does vLLM. */
 typedef enum truncation_side { TRUNCATE_LEFT, TRUNCATE_RIGHT } truncation_side_t;
 
-/* One prompt as it was sent: text or ids. */
+/* One prompt as it was sent: text, ids or rows. */
 typedef struct prompt {
-  const char *text; /* valid UTF-8 in the JSON document; NULL = ids */
-  size_t length;
+  const char *text; /* valid UTF-8 in the JSON document; NULL = ids or rows */
+  const char *rows; /* base64 of a tensor, in the JSON document; NULL = ids or text */
+  size_t length;    /* of either */
   const int32_t *ids;
   int32_t count;
 } prompt_t;
@@ -72,8 +73,9 @@ typedef struct chat_params {
 typedef struct params {
   bool is_chat;
   chat_params_t chat;
-  prompt_t *prompts;
-  int32_t num_prompts;
+  prompt_t *prompts; /* those of rows first */
+  int32_t num_prompts, num_row_prompts;
+  const json_t *prompt_embeds; /* NULL = not given */
   /* Of models with an encoder; NULL, and no text and no ids, = not given. */
   const json_t *source_lang, *target_lang;
   prompt_t decoder_prompt;
@@ -142,6 +144,8 @@ bool schema_has_pattern(const json_t *schema);
 int64_t params_max_tokens(const params_t *params);
 /* Returns "prompt", "messages", "input" ..., the `param` of errors in the input. */
 const char *params_prompt_name(const params_t *params);
+/* Puts the prompts of `prompt_embeds` before the others. Returns 0 or an error. */
+int params_take_rows(params_t *params, reader_t *reader);
 bool params_fills_in(const params_t *params); /* true if the suffix is not empty */
 /* Returns true if the logprobs cover an echoed prompt. Chat echoes a message, without logprobs. */
 bool params_echoes_scores(const params_t *params);

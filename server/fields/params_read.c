@@ -52,6 +52,10 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
   const json_t *first = json_first(value);
   int32_t most = params->embedding.wanted ? reader->limits->inputs_max : PROMPTS_MAX;
   bool many = false;
+  /* Clients that must send a prompt send none beside embeddings. */
+  const bool is_empty =
+      value->type == JSON_STRING ? value->length == 0 : value->type == JSON_ARRAY && first == NULL;
+  if (is_empty && params->prompt_embeds != NULL) return 0;
   if (value->type == JSON_ARRAY) {
     if (first == NULL) return params_fail_empty(name, reader->error);
     many = first->type == JSON_STRING || first->type == JSON_ARRAY;
@@ -78,6 +82,57 @@ int read_prompt(reader_t *reader, const field_t *field, const json_t *value) {
     int code = read_one_prompt(reader, name, index, element, &params->prompts[index]);
     if (code != 0) return code;
   }
+  return 0;
+}
+
+static int check_rows_text(reader_t *reader, const char *name, const json_t *value) {
+  if (value->type != JSON_STRING)
+    return field_fail_type(reader, name, "a string, the base64 of a file of safetensors", value);
+  return value->length == 0 ? params_fail_empty(name, reader->error) : 0;
+}
+
+/* string | [string], each the base64 of a tensor. params_read knows of it already. */
+int read_prompt_embeds(reader_t *reader, const field_t *field, const json_t *value) {
+  const engine_info_t *model = reader->limits->model;
+  const char *name = field->name;
+  char place[32];
+  int32_t index = 0;
+  if (model == NULL || model->rows == NULL)
+    return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, name,
+                     "The parameter '%s' is not supported by this server: --enable-prompt-embeds "
+                     "turns it on.",
+                     name);
+  if (value->type != JSON_ARRAY) return check_rows_text(reader, name, value);
+  if (value->count > PROMPTS_MAX)
+    return error_set(reader->error, ERR_INVALID_VALUE, name,
+                     "Too many prompts: at most %d in one request.", PROMPTS_MAX);
+  JSON_EACH(element, value) {
+    snprintf(place, sizeof place, "%s[%" PRId32 "]", name, index++);
+    int code = check_rows_text(reader, place, element);
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+int params_take_rows(params_t *params, reader_t *reader) {
+  const json_t *value = params->prompt_embeds;
+  const bool is_list = value != NULL && value->type == JSON_ARRAY;
+  const int32_t count = value == NULL ? 0 : is_list ? (int32_t)value->count : 1;
+  if (count == 0) return 0;
+  if (params->num_prompts + count > PROMPTS_MAX)
+    return error_set(reader->error, ERR_INVALID_VALUE, "prompt",
+                     "Too many prompts: at most %d in one request, those of 'prompt_embeds' "
+                     "included.",
+                     PROMPTS_MAX);
+  prompt_t *all =
+      arena_calloc(reader->arena, (size_t)(params->num_prompts + count), sizeof *params->prompts);
+  if (all == NULL) return field_no_memory(reader);
+  for (const json_t *text = is_list ? json_first(value) : value; text != NULL;
+       text = is_list ? json_next(text) : NULL)
+    all[params->num_row_prompts++] = (prompt_t){.rows = text->text, .length = text->length};
+  for (int32_t i = 0; i < params->num_prompts; i++) all[count + i] = params->prompts[i];
+  params->prompts = all;
+  params->num_prompts += count;
   return 0;
 }
 

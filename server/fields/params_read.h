@@ -40,6 +40,7 @@
 #define HINT(name) {name, FIELD_IGNORED, FIELD_NAMED, 0, 0, 0, 0, 0, 0},
 
 int read_prompt(reader_t *reader, const field_t *field, const json_t *value);
+int read_prompt_embeds(reader_t *reader, const field_t *field, const json_t *value);
 int read_decoder_prompt(reader_t *reader, const field_t *field, const json_t *value);
 int read_logit_bias(reader_t *reader, const field_t *field, const json_t *value);
 int read_stop(reader_t *reader, const field_t *field, const json_t *value);

@@ -25,7 +25,7 @@ BEYOND = "|".join([
     "was not trained for shorter",
     "Expected a value <= 20", "is more than the 20 alternatives", "tokenizer_config.json, line",
     "out of vocabulary",
-    "no encoder stands before the model",
+    "no encoder stands before the model", "--enable-prompt-embeds turns it on",
     # rules between numbers, between fields, and what is cut to nothing
     "it must be less than or equal to", "it must be greater than or equal to",
     "there is no file", "must be provided and non-empty",

@@ -342,6 +342,7 @@ static const struct {
     {"reasoning_effort", "\"reasoning_effort\":\"low\"", HINT},
     {"include_reasoning", "\"include_reasoning\":false", CHANGES},
     {"suffix", "\"suffix\":\"x\"", REFUSED},
+    {"prompt_embeds", "\"prompt_embeds\":\"a\"", REFUSED},
     {"source_lang", "\"source_lang\":\"en\"", REFUSED},
     {"target_lang", "\"target_lang\":\"de\"", REFUSED},
     {"decoder_prompt", "\"decoder_prompt\":\"x\"", REFUSED},
