@@ -563,6 +563,7 @@ parity:
 	build/venv-parity/bin/python tests/parity/parity_encoders.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_crossed.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_served.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_rows.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_adapters.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_checkpoints.py --build $(BUILD)
 	build/venv-parity/bin/python scripts/vectors/torch_files.py --build $(BUILD) --check 400
