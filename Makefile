@@ -95,9 +95,9 @@ LIBJPEG ?= $(call has_header,jpeglib.h)
 LIBWEBP ?= $(call has_header,webp/demux.h)
 PICTURE_LIBS := $(if $(filter 1,$(LIBPNG)),-lpng) $(if $(filter 1,$(LIBJPEG)),-ljpeg) \
                 $(if $(filter 1,$(LIBWEBP)),-lwebpdemux -lwebp)
-# Sound, likewise.
+# Sound, likewise, but opened by name, and by the process that decodes alone.
 LIBSNDFILE ?= $(call has_header,sndfile.h)
-FILE_LIBS := $(PICTURE_LIBS) $(if $(filter 1,$(LIBSNDFILE)),-lsndfile)
+FILE_LIBS := $(PICTURE_LIBS)
 LIBS    := -lmicrohttpd -lgnutls -luv -lcjson -lsqlite3 -lz -lpthread -lm $(if $(filter 1,$(PCRE2)),-lpcre2-8) \
            $(if $(strip $(FILE_LIBS)),-Wl$(comma)--push-state$(comma)--as-needed $(FILE_LIBS) -Wl$(comma)--pop-state)
 

@@ -47,6 +47,10 @@ int audio_format(const uint8_t *bytes, size_t size, audio_format_t *out, inferd_
 /* The samples that `frames` of a rate become. */
 uint64_t audio_samples(uint64_t frames, uint32_t rate);
 
+/* Opens the library, which stays in memory. A process that decodes calls it before it gives up its
+ * rights; nothing else has the library in its memory. Without it audio_decode says so. */
+void audio_open_library(void);
+
 /* Decodes all of a file to at most `room` samples; one that has more is refused. Returns 0, *count
  * and *source; ERR_INVALID_VALUE: of no known format, damaged, outside the bounds above, or with
  * values that are no numbers; or ERR_NO_MEMORY. A file that ends early has the samples before its

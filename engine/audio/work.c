@@ -36,6 +36,7 @@ const helper_trade_t audio_trade = {.name = "sound",
                                     .wait_s_max = AUDIO_WAIT_S_MAX,
                                     .memory_mib_max = AUDIO_MEMORY_MIB_MAX,
                                     .fills = false,
+                                    .ready = audio_open_library,
                                     .work = audio_work};
 
 /* What a child says that may have been captured. */

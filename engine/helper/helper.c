@@ -128,6 +128,7 @@ static void run_keeper(int control, const helper_trade_t *trade) {
   (void)signal(SIGCHLD, SIG_IGN); /* children leave nothing behind */
   (void)signal(SIGINT, SIG_IGN);  /* of the terminal: the daemon drains first */
   (void)signal(SIGTERM, SIG_DFL);
+  if (trade->ready != NULL) trade->ready();
   while (receive_order(control, &order, descriptors)) {
     if (descriptors[ANSWER] < 0) continue;
     if (fork() == 0) {

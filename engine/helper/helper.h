@@ -40,6 +40,9 @@ typedef struct helper_trade {
   /* The result fills its room, whose memory is taken before; else how much it fills is known at its
    * end alone, and memory is taken as it is written. */
   bool fills;
+  /* NULL, or runs in the keeper at its start: opens what the work needs, for its children can open
+   * nothing. */
+  void (*ready)(void);
   /* Runs in the child: reads `bytes` of `file`, writes at most `room` bytes to `out`, zeroed
    * before, and sets *used, which is `room` until then. Returns 0 or an ERR_ number with *error. */
   int (*work)(const void *job, const uint8_t *file, size_t bytes, uint8_t *out, size_t room,
