@@ -291,12 +291,6 @@ static void on_choice_done(choice_t *choice, const event_t *event) {
   if (completion->params.stream) completion->dialect->chunk(choice, true);
 }
 
-void completion_give_back(const input_t *input) {
-  const int64_t tokens = input_prompt_tokens(input);
-  api_key_take_tokens(input->completion->key, -tokens, clock_now_ns());
-  tally_reserve(input->completion->tally, -tokens);
-}
-
 /* What a request that never began has not used goes back to the rate of its key. */
 static void count_usage(input_t *input, const event_t *event) {
   if (event->first_scheduled_ns == 0) {

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "server/completion/chat.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/util.h"
 #include "engine/model/source/card.h"
 #include "server/completion/dialect.h"
@@ -176,6 +177,12 @@ void completion_release(completion_t *completion) {
   lora_release(live, completion->lora, completion->begun);
   completion->next = live->dead;
   live->dead = completion;
+}
+
+void completion_give_back(const input_t *input) {
+  const int64_t tokens = input_prompt_tokens(input);
+  api_key_take_tokens(input->completion->key, -tokens, clock_now_ns());
+  tally_reserve(input->completion->tally, -tokens);
 }
 
 /* Asks the engine and the job to stop. A job that still waits for a thread never runs. */

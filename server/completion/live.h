@@ -96,7 +96,7 @@ void completion_count_end(completion_t *completion, int status, finish_reason_t 
 void completion_gone(exchange_t *exchange, const char *cause); /* on_gone of its exchange */
 void completion_aborted(exchange_t *exchange, const inferd_error_t *error); /* on_abort */
 void completion_release(completion_t *completion); /* frees it if nothing uses it any more */
-/* events.c: gives the tokens of an input that has not begun, and never will, back to its key. */
+/* Gives the tokens of an input that has not begun, and never will, back to its key. */
 struct input;
 void completion_give_back(const struct input *input);
 
