@@ -38,7 +38,7 @@ KNOWN = {
     "server/completion/model_names.c": (2, "an adapter's name is no model's, and the reverse"),
     "server/messages/request.c": (3, UNDER),
     "server/observe/metrics_page.c": (2, UNDER),
-    "server/completion/completion.c": (9, "a prompt is read by parts that encode as it does"),
+    "server/completion/completion.c": (8, "a prompt is read by parts that encode as it does"),
     "server/http/http.c": (18, "an exchange is read, sent and lent by files that end it, too; with "
                                "several models it is handed to their router"),
     "server/responses/request.c": (2, UNDER),
