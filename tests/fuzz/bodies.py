@@ -255,7 +255,7 @@ def agree(r, route, body):
 
 
 REQUIRED = {"/score": ("queries", "documents"), "/rerank": ("documents",), "/tokenize": ("prompt",),
-            "/v2/rerank": ("documents",), "/v1/completions": ("max_tokens",),
+            "/v2/rerank": ("documents",), "/v1/completions": ("prompt", "max_tokens"),
             "/v1/chat/completions": ("max_tokens",), "/v1/responses": ("max_output_tokens",)}
 ALIASES = {"texts", "items", "text_1", "text_2", "data_1", "data_2", "truncate", "return_text",
            "truncation_direction"}  # second names: one of each pair is given

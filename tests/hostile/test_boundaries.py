@@ -127,7 +127,7 @@ def trace_of(inferd, journal):
 
 def steps_of_chats(inferd, journal, chats):
     """Of each of these chats: the steps that began between its last byte and its first row, and
-    those planned since the engine had it."""
+    those planned since the engine had it. One that begins in the next plan has no wait to draw."""
     events = []
 
     def written():
@@ -140,9 +140,12 @@ def steps_of_chats(inferd, journal, chats):
     names = {event["tid"]: event["args"]["name"].split()[-1] for event in events
              if event["name"] == "thread_name"}
     found = {}
-    for event in events:
+    for event in sorted(events, key=lambda one: one.get("ts", 0)):
         name = names.get(event.get("tid"))
         if event.get("cat") != "request" or name not in chats or name in found:
+            continue
+        if event["name"] == "prompt":
+            found[name] = 0, 0
             continue
         assert event["name"].startswith("waits"), event
         end = event["ts"] + event["dur"]
