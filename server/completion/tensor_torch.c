@@ -52,9 +52,9 @@ static uint64_t number_at(const uint8_t *bytes, int count) {
 
 /* The directory, from the record at the end of the file, and from that of 64 bits. */
 static bool find_directory(part_t file, part_t *out, size_t *count) {
+  if (file.length < END_BYTES) return false;
   const uint8_t *end = file.at + file.length - END_BYTES;
-  if (file.length < END_BYTES || memcmp(end, "PK\5\6", 4) != 0 || number_at(end + 20, 2) != 0)
-    return false;
+  if (memcmp(end, "PK\5\6", 4) != 0 || number_at(end + 20, 2) != 0) return false;
   uint64_t entries = number_at(end + 10, 2), bytes = number_at(end + 12, 4),
            begin = number_at(end + 16, 4), last = file.length - END_BYTES;
   if (last >= LOCATOR_BYTES && memcmp(end - LOCATOR_BYTES, "PK\6\7", 4) == 0) {
