@@ -210,9 +210,10 @@ static void note_short_prompts(scheduler_t *scheduler) {
 /* ---- best effort ---- */
 
 /* Whoever comes waits for the step in flight. So best effort may have in a step a tenth of the
- * longest first tokens of others, but no more than a third of these in the mean, and a third of the
- * time of a step beside their tokens. */
-enum { LONGEST_PART = 10, MEAN_PART = 3, BESIDE_PART = 3 };
+ * longest first tokens of others, but no more than a third of these in the mean, than the time of
+ * so many steps, since a client can make its own first tokens late, and beside tokens of others
+ * than a third of a step. */
+enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_MOST = 4, BESIDE_PART = 3 };
 /* And as many times as long as all weights are read, at least: with less of it most of the time
  * would be spent on reading them. */
 static const double WEIGHTS_TIMES = 1.5;
@@ -236,7 +237,9 @@ static void pace_best_effort(scheduler_t *scheduler) {
   const best_effort_t *known = &scheduler->best_effort;
   const plan_t *plan = &scheduler->plan;
   double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
-  if (plan->num_entries > 0 && options->step_ns > 0) ns = MIN(ns, options->step_ns / BESIDE_PART);
+  const double most_ns =
+      plan->num_entries > 0 ? options->step_ns / BESIDE_PART : options->step_ns * STEPS_MOST;
+  if (options->step_ns > 0) ns = MIN(ns, most_ns);
   ns = MAX(ns, MAX(options->client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
   pace->is_on = true;
   pace->client_ns = ns;

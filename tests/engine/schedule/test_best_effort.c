@@ -195,6 +195,21 @@ Test(best_effort, the_mean_and_the_weights_bound_what_it_has) {
   }
 }
 
+/* First tokens took minutes, as a client can make its own: four steps of 30 ms are the most, which
+ * is three lines of 31 ms. */
+Test(best_effort, late_first_tokens_give_it_four_steps_at_most) {
+  rig_t *rig = rig_of(16, 2000, true);
+  rig->scheduler->cost.ns[COST_TOKEN] = 30e6;
+  rig->scheduler->best_effort.longest_first_ns = rig->scheduler->best_effort.mean_first_ns = 1e11;
+  for (int i = 0; i < 10; i++) add_line(rig);
+  run(rig, 1);
+  rig->scheduler->best_effort.others_ns = 1;
+  rig->now_ns = 2;
+  run(rig, 10);
+  EXPECT_EQ(count_next(rig), 3);
+  rig_free(rig);
+}
+
 Test(best_effort, what_comes_later_goes_before_it) {
   rig_t *rig = rig_of(2, 2000, true);
   group_t *line = add_of(rig, CLIENT, true, 8, 10), *first = add_chat(rig, 8),
