@@ -11,6 +11,7 @@
 #include "engine/base/utf8.h"
 #include "engine/base/util.h"
 #include "engine/file/mapping.h"
+#include "engine/file/zip.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -18,15 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  END_BYTES = 22, /* records of a zip archive without their texts */
-  END64_BYTES = 56,
-  LOCATOR_BYTES = 20,
-  ENTRY_BYTES = 46,
-  LOCAL_BYTES = 30,
-  DIRECTORY_MAX = 64 << 20,
-  FIRST_READ = 1 << 20
-};
+enum { DIRECTORY_MAX = 64 << 20, FIRST_READ = 1 << 20 };
 
 /* The numbers of one storage. */
 typedef struct storage_place {
@@ -60,12 +53,6 @@ __attribute__((format(printf, 2, 3))) static int refuse(const torch_file_t *file
 
 static int no_memory(const torch_file_t *file) {
   return error_set(file->error, ERR_NO_MEMORY, NULL, "%s: no memory", file->path);
-}
-
-static uint64_t number_at(const uint8_t *bytes, int count) {
-  uint64_t number = 0;
-  while (count-- > 0) number = number << 8 | bytes[count];
-  return number;
 }
 
 /* Copies bytes of the file, so that what is checked stays as it is. NULL and *code on failure. */
@@ -129,76 +116,6 @@ static storage_place_t *piece_of_storage(const torch_file_t *file,
 
 /* ---- a zip archive ---- */
 
-/* Where the directory is: from the record at the end of the file, and from that of 64 bits. */
-static int find_directory(const torch_file_t *file, size_t *begin, size_t *bytes, size_t *count) {
-  const size_t size = mapping_size(file->mapping);
-  uint8_t end[END_BYTES], locator[LOCATOR_BYTES], end64[END64_BYTES];
-  if (size < END_BYTES || !mapping_read(file->mapping, end, END_BYTES, size - END_BYTES) ||
-      memcmp(end, "PK\5\6", 4) != 0 || number_at(end + 20, 2) != 0)
-    return refuse(file, "the directory of the archive is not at its end: the file is cut off");
-  *count = number_at(end + 10, 2), *bytes = number_at(end + 12, 4), *begin = number_at(end + 16, 4);
-  size_t last = size - END_BYTES;
-  if (last >= LOCATOR_BYTES &&
-      mapping_read(file->mapping, locator, LOCATOR_BYTES, last - LOCATOR_BYTES) &&
-      memcmp(locator, "PK\6\7", 4) == 0) {
-    const uint64_t at = number_at(locator + 8, 8);
-    if (at > last || last - at < END64_BYTES ||
-        !mapping_read(file->mapping, end64, END64_BYTES, at) || memcmp(end64, "PK\6\6", 4) != 0)
-      return refuse(file, "the directory of the archive is damaged");
-    *count = number_at(end64 + 32, 8), *bytes = number_at(end64 + 40, 8);
-    *begin = number_at(end64 + 48, 8);
-    last = at;
-  }
-  if (*begin > last || last - *begin < *bytes || *bytes > DIRECTORY_MAX ||
-      *count > *bytes / ENTRY_BYTES)
-    return refuse(file, "the directory of the archive is damaged");
-  return 0;
-}
-
-/* Takes the numbers that do not fit into 32 bits from the record of 64 bits behind the name. */
-static void take_wide(const uint8_t *extra, size_t length, uint64_t *const wide[3]) {
-  while (length >= 4) {
-    const uint64_t id = number_at(extra, 2), bytes = number_at(extra + 2, 2);
-    if (bytes > length - 4) return;
-    size_t used = 0;
-    for (int i = 0; id == 1 && i < 3; i++) {
-      if (*wide[i] != UINT32_MAX || bytes - used < 8) continue;
-      *wide[i] = number_at(extra + 4 + used, 8);
-      used += 8;
-    }
-    extra += 4 + bytes, length -= 4 + bytes;
-  }
-}
-
-/* Reads an entry of the directory: its name, and where its bytes are. Moves *at behind it. */
-static int read_entry(const torch_file_t *file, size_t directory_bytes, size_t *at,
-                      storage_place_t *out) {
-  const uint8_t *entry = file->directory + *at;
-  uint8_t local[LOCAL_BYTES];
-  if (directory_bytes - *at < ENTRY_BYTES || memcmp(entry, "PK\1\2", 4) != 0)
-    return refuse(file, "the directory of the archive is damaged");
-  const size_t name = number_at(entry + 28, 2), extra = number_at(entry + 30, 2),
-               comment = number_at(entry + 32, 2);
-  if (directory_bytes - *at - ENTRY_BYTES < name + extra + comment)
-    return refuse(file, "the directory of the archive is damaged");
-  uint64_t packed = number_at(entry + 20, 4), bytes = number_at(entry + 24, 4),
-           offset = number_at(entry + 42, 4);
-  take_wide(entry + ENTRY_BYTES + name, extra, (uint64_t *const[]){&bytes, &packed, &offset});
-  *at += ENTRY_BYTES + name + extra + comment;
-  *out = (storage_place_t){.key = (const char *)entry + ENTRY_BYTES, .key_length = name};
-  if (number_at(entry + 10, 2) != 0 || (number_at(entry + 8, 2) & 1) != 0 || packed != bytes)
-    return refuse(file, "a part of the archive is compressed or encrypted, which torch.save never "
-                        "writes");
-  const size_t size = mapping_size(file->mapping);
-  if (offset > size || size - offset < LOCAL_BYTES ||
-      !mapping_read(file->mapping, local, LOCAL_BYTES, offset) || memcmp(local, "PK\3\4", 4) != 0)
-    return refuse(file, "a part of the archive is not where its directory says");
-  out->begin = offset + LOCAL_BYTES + number_at(local + 26, 2) + number_at(local + 28, 2);
-  out->bytes = bytes;
-  if (out->begin <= size && size - out->begin >= bytes) return 0;
-  return refuse(file, "a part of the archive reaches behind the file: the file is cut off");
-}
-
 /* True if the piece is NAME/`path`...; then the key loses that part. */
 static bool strip(storage_place_t *piece, size_t prefix, const char *path) {
   const size_t length = strlen(path);
@@ -208,21 +125,34 @@ static bool strip(storage_place_t *piece, size_t prefix, const char *path) {
   return true;
 }
 
+static bool read_mapping(const void *archive, void *out, size_t bytes, size_t at) {
+  return mapping_read(archive, out, bytes, at);
+}
+
 /* Finds the storages, the pickle and the order of bytes. */
 static int read_directory(torch_file_t *file, storage_place_t *pickle) {
-  size_t begin = 0, bytes = 0, count = 0, at = 0, prefix = 0;
-  int code = find_directory(file, &begin, &bytes, &count);
-  if (code == 0) file->directory = copy_of(file, begin, bytes, &code);
+  const zip_source_t source = {read_mapping, file->mapping, mapping_size(file->mapping)};
+  zip_directory_t directory = {0};
+  size_t at = 0, prefix = 0;
+  int code = 0;
+  const char *wrong = zip_find_directory(&source, &directory);
+  if (wrong != NULL) return refuse(file, "%s", wrong);
+  if (directory.bytes > DIRECTORY_MAX)
+    return refuse(file, "the directory of the archive is damaged");
+  file->directory = copy_of(file, directory.begin, directory.bytes, &code);
   if (code != 0) return code;
-  file->pieces = calloc(count + 1, sizeof *file->pieces);
+  file->pieces = calloc(directory.count + 1, sizeof *file->pieces);
   if (file->pieces == NULL) return no_memory(file);
-  for (size_t i = 0; i < count; i++) {
-    storage_place_t piece;
+  for (size_t i = 0; i < directory.count; i++) {
+    zip_part_t part;
     char order[8] = "";
-    if ((code = read_entry(file, bytes, &at, &piece)) != 0) return code;
+    wrong = zip_next(&source, file->directory, directory.bytes, &at, &part);
+    if (wrong != NULL) return refuse(file, "%s", wrong);
+    storage_place_t piece = {part.name, part.name_length, part.begin, part.bytes, 0};
     const char *slash = memchr(piece.key, '/', piece.key_length);
     if (i == 0) prefix = slash != NULL ? (size_t)(slash - piece.key) + 1 : 0;
-    if (piece.key_length < prefix || memcmp(piece.key, file->directory + ENTRY_BYTES, prefix) != 0)
+    if (piece.key_length < prefix ||
+        memcmp(piece.key, file->directory + ZIP_ENTRY_BYTES, prefix) != 0)
       return refuse(file, "the archive has several folders");
     if (strip(&piece, prefix, "data/")) {
       file->pieces[file->num_pieces++] = piece;
@@ -294,7 +224,7 @@ static int place_pieces(torch_file_t *file) {
     uint8_t text[8];
     if (piece->element_bytes == 0) return refuse(file, "a storage belongs to no tensor");
     if (size - at < 8 || !mapping_read(file->mapping, text, 8, at) ||
-        !checked_mul(number_at(text, 8), piece->element_bytes, &piece->bytes) ||
+        !checked_mul(zip_number(text, 8), piece->element_bytes, &piece->bytes) ||
         size - at - 8 < piece->bytes)
       return refuse(file, "a storage reaches behind the file: the file is cut off");
     piece->begin = at + 8;

@@ -9,16 +9,12 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/util.h"
+#include "engine/file/zip.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-  END_BYTES = 22, /* records of a zip archive without their texts */
-  END64_BYTES = 56,
-  LOCATOR_BYTES = 20,
-  ENTRY_BYTES = 46,
-  LOCAL_BYTES = 30,
   ENTRIES_MAX = 16,
   PROGRAM_MAX = 1024 /* bytes of data.pkl */
 };
@@ -42,89 +38,32 @@ static int damaged(inferd_error_t *error) {
   return refuse(error, "is a damaged file of torch.save, or cut off");
 }
 
-static uint64_t number_at(const uint8_t *bytes, int count) {
-  uint64_t number = 0;
-  while (count-- > 0) number = number << 8 | bytes[count];
-  return number;
-}
-
 /* ---- the archive ---- */
 
-/* The directory, from the record at the end of the file, and from that of 64 bits. */
-static bool find_directory(part_t file, part_t *out, size_t *count) {
-  if (file.length < END_BYTES) return false;
-  const uint8_t *end = file.at + file.length - END_BYTES;
-  if (memcmp(end, "PK\5\6", 4) != 0 || number_at(end + 20, 2) != 0) return false;
-  uint64_t entries = number_at(end + 10, 2), bytes = number_at(end + 12, 4),
-           begin = number_at(end + 16, 4), last = file.length - END_BYTES;
-  if (last >= LOCATOR_BYTES && memcmp(end - LOCATOR_BYTES, "PK\6\7", 4) == 0) {
-    const uint64_t at = number_at(end - LOCATOR_BYTES + 8, 8);
-    if (at > last || last - at < END64_BYTES || memcmp(file.at + at, "PK\6\6", 4) != 0)
-      return false;
-    entries = number_at(file.at + at + 32, 8);
-    bytes = number_at(file.at + at + 40, 8);
-    begin = number_at(file.at + at + 48, 8);
-    last = at;
-  }
-  if (begin > last || last - begin < bytes || entries > ENTRIES_MAX) return false;
-  *out = (part_t){file.at + begin, (size_t)bytes};
-  *count = (size_t)entries;
-  return true;
-}
-
-/* Takes the numbers that do not fit into 32 bits from the record of 64 bits behind the name. */
-static void take_wide(const uint8_t *extra, size_t length, uint64_t *const wide[3]) {
-  while (length >= 4) {
-    const uint64_t id = number_at(extra, 2), bytes = number_at(extra + 2, 2);
-    if (bytes > length - 4) return;
-    size_t used = 0;
-    for (int i = 0; id == 1 && i < 3; i++) {
-      if (*wide[i] != UINT32_MAX || bytes - used < 8) continue;
-      *wide[i] = number_at(extra + 4 + used, 8);
-      used += 8;
-    }
-    extra += 4 + bytes, length -= 4 + (size_t)bytes;
-  }
-}
-
-/* The next entry of the directory, which is moved behind it: its name and its bytes. */
-static bool next_entry(part_t file, part_t *directory, part_t *name, part_t *content) {
-  const uint8_t *entry = directory->at;
-  if (directory->length < ENTRY_BYTES || memcmp(entry, "PK\1\2", 4) != 0) return false;
-  const size_t named = number_at(entry + 28, 2), extra = number_at(entry + 30, 2),
-               all = ENTRY_BYTES + named + extra + number_at(entry + 32, 2);
-  if (directory->length < all) return false;
-  uint64_t packed = number_at(entry + 20, 4), bytes = number_at(entry + 24, 4),
-           offset = number_at(entry + 42, 4);
-  take_wide(entry + ENTRY_BYTES + named, extra, (uint64_t *const[]){&bytes, &packed, &offset});
-  const bool is_plain = number_at(entry + 10, 2) == 0 && (number_at(entry + 8, 2) & 1) == 0;
-  if (!is_plain || packed != bytes || offset > file.length || file.length - offset < LOCAL_BYTES)
-    return false;
-  const uint8_t *local = file.at + offset;
-  const size_t head = LOCAL_BYTES + number_at(local + 26, 2) + number_at(local + 28, 2),
-               room = file.length - offset;
-  if (memcmp(local, "PK\3\4", 4) != 0 || room < head || room - head < bytes) return false;
-  *name = (part_t){entry + ENTRY_BYTES, named};
-  *content = (part_t){local + head, (size_t)bytes};
-  directory->at += all;
-  directory->length -= all;
+static bool read_part(const void *archive, void *out, size_t bytes, size_t at) {
+  memcpy(out, ((const part_t *)archive)->at + at, bytes);
   return true;
 }
 
 /* The one entry whose name is ANY/`path`. Its bytes are NULL if there is none, or several. */
 static bool find_entry(part_t file, const char *path, size_t path_length, part_t *out) {
-  part_t directory, name, content;
-  size_t count;
+  const zip_source_t source = {read_part, &file, file.length};
+  zip_directory_t directory;
+  zip_part_t entry;
+  size_t at = 0;
   *out = (part_t){NULL, 0};
-  if (!find_directory(file, &directory, &count)) return false;
-  for (size_t i = 0; i < count; i++) {
-    if (!next_entry(file, &directory, &name, &content)) return false;
-    const uint8_t *slash = memchr(name.at, '/', name.length);
-    const size_t head = slash == NULL ? 0 : (size_t)(slash - name.at) + 1;
-    if (name.length - head != path_length || memcmp(name.at + head, path, path_length) != 0)
+  if (zip_find_directory(&source, &directory) != NULL || directory.count > ENTRIES_MAX)
+    return false;
+  for (size_t i = 0; i < directory.count; i++) {
+    if (zip_next(&source, file.at + directory.begin, directory.bytes, &at, &entry) != NULL)
+      return false;
+    const char *slash = memchr(entry.name, '/', entry.name_length);
+    const size_t head = slash == NULL ? 0 : (size_t)(slash - entry.name) + 1;
+    if (entry.name_length - head != path_length ||
+        memcmp(entry.name + head, path, path_length) != 0)
       continue;
     if (out->at != NULL) return false;
-    *out = content;
+    *out = (part_t){file.at + entry.begin, entry.bytes};
   }
   return true;
 }
@@ -162,7 +101,7 @@ static int64_t take_number(program_t *program) {
                        : size != NULL   ? *size
                                         : 0;
   const uint8_t *at = bytes > 0 && bytes <= 8 ? take(program, bytes) : NULL;
-  const uint64_t number = at != NULL ? number_at(at, (int)bytes) : UINT64_MAX;
+  const uint64_t number = at != NULL ? zip_number(at, (int)bytes) : UINT64_MAX;
   if (number > INT64_MAX) program->differs = true;
   return (int64_t)number;
 }
@@ -171,7 +110,7 @@ static int64_t take_number(program_t *program) {
 static part_t take_text(program_t *program) {
   EXPECT(program, "X");
   const uint8_t *size = take(program, 4);
-  const size_t length = size != NULL ? number_at(size, 4) : 0;
+  const size_t length = size != NULL ? zip_number(size, 4) : 0;
   const uint8_t *at = take(program, MIN(length, (size_t)PROGRAM_MAX));
   return (part_t){at, at != NULL ? length : 0};
 }
