@@ -86,7 +86,8 @@ typedef enum activation {
   ACTIVATION_GELU_MUL,    /* the form with erf */
   /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): (u + 1) * g * sigmoid(1.702 g) */
   ACTIVATION_CLAMPED_SWIGLU,
-  ACTIVATION_SILU /* without a gate: of Marian */
+  ACTIVATION_SILU,      /* without a gate: of Marian */
+  ACTIVATION_QUICK_GELU /* x sigmoid(1.702 x), without a gate: of CLIP and Qwen2-VL */
 } activation_t;
 
 /* True when the input of an activation has 2f columns: gate, then up. */

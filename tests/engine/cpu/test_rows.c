@@ -64,6 +64,7 @@ static double reference(activation_t kind, double x, double up) {
   case ACTIVATION_GELU_TANH: return 0.5 * x * (1 + tanh(cubic));
   case ACTIVATION_TANH: return tanh(x);
   case ACTIVATION_SILU: return x / (1 + exp(-x));
+  case ACTIVATION_QUICK_GELU: return x / (1 + exp(-1.702 * x));
   case ACTIVATION_GELU_MUL: return 0.5 * x * (1 + erf(x / sqrt(2))) * up;
   case ACTIVATION_SILU_MUL: return x / (1 + exp(-x)) * up;
   case ACTIVATION_GELU_TANH_MUL: return 0.5 * x * (1 + tanh(cubic)) * up;
@@ -83,7 +84,7 @@ Test(rows, activations) {
   for (int t = 0; t < count; t++) {
     random_state_t random = random_start(11);
     device_t *device = device_prepared(tiers[t], 2, &limits);
-    for (activation_t kind = ACTIVATION_RELU; kind <= ACTIVATION_SILU; kind++) {
+    for (activation_t kind = ACTIVATION_RELU; kind <= ACTIVATION_QUICK_GELU; kind++) {
       bool gated = activation_is_gated(kind);
       int stride = gated ? 2 * WIDTH : WIDTH;
       for (int i = 0; i < ROWS * stride; i++)
