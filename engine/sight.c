@@ -45,11 +45,19 @@ bool engine_may_see(const char *model_dir, const char *mmproj) {
 static const struct {
   const char *type; /* of tower_family_t */
   bool mrope;       /* without it the text model would place pictures as text */
-} compared[] = {
-    {"qwen2_5_vl_vision", true},    {"qwen3_vl_vision", true},    {"qwen3_vl_moe_vision", true},
-    {"qwen3_5_vision", true},       {"qwen3_5_moe_vision", true}, {"pixtral", false},
-    {"internvl_vision", false},     {"idefics3_vision", false},   {"smolvlm_vision", false},
-    {"siglip_vision_model", false}, {"gemma4_vision", false}};
+} compared[] = {{"qwen2_vl_vision", true},
+                {"qwen2_5_vl_vision", true},
+                {"qwen3_vl_vision", true},
+                {"qwen3_vl_moe_vision", true},
+                {"qwen3_5_vision", true},
+                {"qwen3_5_moe_vision", true},
+                {"pixtral", false},
+                {"internvl_vision", false},
+                {"idefics3_vision", false},
+                {"smolvlm_vision", false},
+                {"siglip_vision_model", false},
+                {"clip_vision_model", false},
+                {"gemma4_vision", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
@@ -158,6 +166,10 @@ static int check_match(const sight_t *sight, inferd_error_t *error) {
                      "the processor makes views of up to %lld patches a side; the tower has places "
                      "of %d",
                      (long long)longest, plan->table_side);
+  if ((plan->family->names[TOWER_LINE] != NULL) != (vision_lines_max(processor, 1) > 0))
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "the processor is that of another model: %s new lines behind rows of tiles",
+                     vision_lines_max(processor, 1) > 0 ? "only it has" : "only the tower has");
   if (side % plan->merge != 0 || (fixed && side != plan->table_side))
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "the processor makes views of %d patches a side; the tower reads %s%d", side,
@@ -193,9 +205,17 @@ static size_t workspace_bytes(const sight_t *sight) {
   return bytes;
 }
 
+/* Tokens of pictures of so many patches. */
+static int32_t tokens_of(const sight_t *sight, int32_t patches) {
+  const vision_processor_t *processor = &sight->vision.processor;
+  const int32_t rows = patches / block_of(sight), view = (int32_t)MAX(processor->view_tokens, 1);
+  return rows + (int32_t)vision_lines_max(processor, DIV_UP(rows, view));
+}
+
 static void set_most(sight_t *sight, int64_t patches) {
   const int32_t block = block_of(sight), most = (int32_t)MAX(patches / block, 1) * block;
-  sight->vision.tokens_max = most / block;
+  sight->vision.tokens_max = tokens_of(sight, most);
+  sight->vision.patches_max = most;
   for (int i = 0; i < RUNS; i++)
     sight->looks[i].patches_max = i < RUNS_LARGE ? most : MIN(most, SMALL_PATCHES / block * block);
 }
@@ -217,14 +237,16 @@ static int check_step(const engine_t *engine, const vision_t *vision, inferd_err
                    options->max_num_batched_tokens, run, (long long)least, options->max_num_seqs);
 }
 
-/* Patches of the largest picture: what the processor makes, in a context, in the memory of a
- * quarter of what is free. */
+/* Patches of the largest picture: what the processor makes, in a context (where all patches become
+ * tokens), in the memory of a quarter of what is free. */
 static void choose_patches(const engine_t *engine, sight_t *sight, int32_t context) {
-  const int64_t block = block_of(sight);
+  const vision_processor_t *processor = &sight->vision.processor;
+  const int64_t block = block_of(sight), most = vision_patches_max(processor);
   const size_t room = engine->ops->memory_free(engine->device) / 4;
-  set_most(sight, MIN(vision_patches_max(&sight->vision.processor), (context - 1) * block));
-  while (sight->vision.tokens_max > 1 && workspace_bytes(sight) > room)
-    set_most(sight, sight->vision.tokens_max * block / 2);
+  const bool packs = vision_lines_max(processor, 1) > 0;
+  set_most(sight, packs ? most : MIN(most, (context - 1) * block));
+  while (sight->looks[0].patches_max > block && workspace_bytes(sight) > room)
+    set_most(sight, sight->looks[0].patches_max / 2);
 }
 
 static int32_t row_values(const sight_t *sight) {
@@ -277,7 +299,7 @@ size_t sight_weight_bytes(const engine_t *engine) {
 static size_t kept_bytes(const sight_t *sight) {
   size_t begun = 0;
   for (int i = 0; i < RUNS; i++)
-    begun += image_rows_bytes(sight->looks[i].patches_max / block_of(sight), row_values(sight));
+    begun += image_rows_bytes(tokens_of(sight, sight->looks[i].patches_max), row_values(sight));
   return MAX(ROWS_BYTES, begun);
 }
 
@@ -334,7 +356,8 @@ int sight_prepare(engine_t *engine, inferd_error_t *error) {
   for (int i = 0; i < RUNS && !code; i++) {
     look_t *look = &sight->looks[i];
     look->processor = &sight->vision.processor;
-    look->out = calloc((size_t)(patches[i] / block_of(sight)), sizeof *look->out);
+    look->width = sight->plan.out_size;
+    look->out = calloc((size_t)tokens_of(sight, patches[i]), sizeof *look->out);
     if (look->out == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   }
   return code;
@@ -402,6 +425,10 @@ static int check_image(const vision_t *vision, const request_t *request, int32_t
     return error_set(error, ERR_BAD_REQUEST, "images",
                      "image %d has %u tokens; this server has memory for at most %d.", i,
                      image->layout.tokens, vision->tokens_max);
+  if (vision_row_count(&image->layout) > (size_t)vision->patches_max)
+    return error_set(error, ERR_BAD_REQUEST, "images",
+                     "image %d has %zu patches; this server has memory for at most %d.", i,
+                     vision_row_count(&image->layout), vision->patches_max);
   return 0;
 }
 

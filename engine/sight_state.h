@@ -21,7 +21,8 @@ typedef struct look {
   int32_t entry, patches_max;
   int64_t charged; /* tokens, for what is done */
   tower_grid_t grids[VISION_TILES_MAX];
-  float **out; /* of the tokens that so many patches become */
+  float **out;   /* of the tokens that so many patches become */
+  int32_t width; /* of a plane of their rows */
 } look_t;
 
 typedef struct sight {

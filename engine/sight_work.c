@@ -8,6 +8,7 @@
 #include "engine/sight_state.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A slice while nobody else is there: so late a new request or a cancel may be seen. */
 static const double SLICE_ALONE_NS = 20e6;
@@ -16,6 +17,34 @@ static void read_pixels(void *context, int32_t first, int32_t count, float *out)
   const look_t *look = context;
   vision_rows(look->processor, &look->image->layout, look->image->views, (size_t)first,
               (size_t)count, out);
+}
+
+/* Writes a row of the tower, or adds it to the tokens in which it counts. */
+static void write_row(void *context, int32_t row, int32_t plane, const float *values) {
+  const look_t *look = context;
+  const vision_layout_t *layout = &look->image->layout;
+  vision_tap_t taps[VISION_TAPS_MAX];
+  const uint32_t count = vision_taps(layout, (uint32_t)row, taps);
+  const bool sums = vision_sums(layout);
+  for (uint32_t i = 0; i < count; i++) {
+    float *out = look->out[taps[i].token] + (size_t)plane * (size_t)look->width;
+    if (!sums) memcpy(out, values, (size_t)look->width * sizeof *out);
+    for (int32_t k = 0; sums && k < look->width; k++) out[k] += taps[i].weight * values[k];
+  }
+}
+
+/* Writes what no row of the tower is: new lines, and zeros where rows are added up. */
+static void write_rest(const sight_t *sight, const look_t *look) {
+  const vision_layout_t *layout = &look->image->layout;
+  const size_t bytes = (size_t)look->width * sizeof(float);
+  if (sight->plan.family->names[TOWER_LINE] == NULL) return;
+  const float *line = tower_line(sight->tower);
+  for (uint32_t i = 0; i < layout->tokens; i++) {
+    if (vision_is_line(layout, i))
+      memcpy(look->out[i], line, bytes);
+    else
+      memset(look->out[i], 0, bytes);
+  }
 }
 
 static void stop(look_t *look) {
@@ -81,7 +110,8 @@ static bool begin(engine_t *engine) {
   const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width};
   for (uint32_t i = 0; i < layout->views; i++) look->grids[i] = grid;
   tower_choose(sight->tower, run);
-  tower_begin(sight->tower, look->grids, (int32_t)layout->views, read_pixels, look, look->out);
+  write_rest(sight, look);
+  tower_begin(sight->tower, look->grids, (int32_t)layout->views, read_pixels, write_row, look);
   engine->stats.images_seen++;
   return true;
 }

@@ -75,7 +75,9 @@ size_t vision_expand(const vision_processor_t *processor, const vision_layout_t 
     break;
   case VISION_QWEN2_VL:
   case VISION_GLM4V:
-  case VISION_LLAVA_ONEVISION: put_tokens(&writer, layout->tokens);
+  case VISION_LLAVA_ONEVISION:
+  case VISION_LLAVA_NEXT:
+  case VISION_CLIP: put_tokens(&writer, layout->tokens);
   }
   return writer.count;
 }

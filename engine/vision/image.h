@@ -45,7 +45,7 @@ typedef struct vision {
    */
   int32_t line_ids[VISION_LINES][VISION_LINE_IDS_MAX];
   uint32_t num_line_ids[VISION_LINES];
-  int32_t tokens_max; /* of a picture: the tower has memory for no more */
+  int32_t tokens_max, patches_max; /* of a picture: the tower has memory for no more */
 } vision_t;
 
 /* The ids that a run has `count` times. Returns how many, 0 = it is no ids, and *ids, of `vision`.

@@ -94,7 +94,9 @@ static int by_family(const vision_processor_t *processor, uint32_t width, uint32
   case VISION_GEMMA3: return layout_gemma3(processor, width, height, out);
   case VISION_IDEFICS3: return layout_idefics3(processor, width, height, out);
   case VISION_GOT_OCR2: return layout_got_ocr2(processor, width, height, out);
-  case VISION_LLAVA_ONEVISION: return layout_llava(processor, width, height, alone, out);
+  case VISION_LLAVA_ONEVISION:
+  case VISION_LLAVA_NEXT: return layout_llava(processor, width, height, alone, out);
+  case VISION_CLIP: return layout_clip(processor, width, height, out);
   }
   return fits ? 0 : ERR_INVALID_VALUE;
 }
@@ -121,8 +123,41 @@ int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t 
   out->token_rows = out->grid_height / processor->merge;
   out->token_columns = out->grid_width / processor->merge;
   out->view_tokens = out->token_rows * out->token_columns;
-  if (processor->kind != VISION_LLAVA_ONEVISION) out->tokens = out->views * out->view_tokens;
+  if (out->tokens == 0) out->tokens = out->views * out->view_tokens;
   return 0;
+}
+
+/* Whether pictures have new lines. */
+static bool has_lines(const vision_processor_t *processor) {
+  return processor->kind == VISION_LLAVA_ONEVISION || processor->kind == VISION_LLAVA_NEXT;
+}
+
+/* Lines of tokens of a view. */
+static uint32_t side_of(const vision_processor_t *processor) {
+  return processor->view_side / processor->patch / processor->merge;
+}
+
+int64_t vision_lines_max(const vision_processor_t *processor, int64_t views) {
+  return has_lines(processor) ? MAX(views, 1) * side_of(processor) : 0;
+}
+
+/* Tokens that tiles of a size have at most, with the whole picture and the new lines. */
+static uint64_t packed_most(const vision_processor_t *processor, const uint32_t pinpoint[2]) {
+  const uint64_t side = side_of(processor);
+  const uint64_t rows = pinpoint[0] / processor->view_side * side;
+  uint64_t tokens = pinpoint[1] / processor->view_side * side * rows;
+  if (processor->tiles_kept > 0) /* more than 1.1 times as many a side are resized to these */
+    tokens = MIN(tokens, (uint64_t)(1.21 * processor->tiles_kept * (double)(side * side)) + 1);
+  return side * side + tokens + rows;
+}
+
+static int64_t most_tiles(const vision_processor_t *processor) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < processor->num_pinpoints; i++) {
+    const uint32_t *size = processor->pinpoints[i], side = processor->view_side;
+    most = MAX(most, (int64_t)(size[0] / side) * (size[1] / side));
+  }
+  return most;
 }
 
 int64_t vision_patches_max(const vision_processor_t *processor) {
@@ -143,7 +178,9 @@ int64_t vision_patches_max(const vision_processor_t *processor) {
     views = DIV_UP(processor->longest_edge, processor->view_side);
     views = processor->tiles ? views * views + 1 : 1;
     break;
-  case VISION_LLAVA_ONEVISION: return 0;
+  case VISION_LLAVA_ONEVISION:
+  case VISION_LLAVA_NEXT: views += most_tiles(processor); break;
+  case VISION_CLIP: break;
   }
   return MIN(views, VISION_TILES_MAX) * side * side;
 }
@@ -151,6 +188,18 @@ int64_t vision_patches_max(const vision_processor_t *processor) {
 /* Tiles, beside the whole picture, whose tokens are no more than these; 0 = not even two views. */
 static uint32_t tiles_within(const vision_processor_t *processor, uint32_t tokens) {
   return MAX(tokens / MAX(processor->view_tokens, 1), 1) - 1;
+}
+
+/* Leaves the pinpoints whose pictures have no more tokens than these. */
+static void limit_pinpoints(vision_processor_t *processor, uint32_t tokens) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < processor->num_pinpoints; i++) {
+    const uint32_t size[2] = {processor->pinpoints[i][0], processor->pinpoints[i][1]};
+    if (packed_most(processor, size) > tokens) continue;
+    processor->pinpoints[count][0] = size[0];
+    processor->pinpoints[count++][1] = size[1];
+  }
+  processor->num_pinpoints = count;
 }
 
 void vision_limit(vision_processor_t *processor, uint32_t tokens) {
@@ -186,7 +235,9 @@ void vision_limit(vision_processor_t *processor, uint32_t tokens) {
     processor->longest_edge =
         MIN(processor->longest_edge, MAX((uint32_t)sqrt((double)tiles), 1) * processor->view_side);
     return;
-  case VISION_LLAVA_ONEVISION: return;
+  case VISION_LLAVA_ONEVISION:
+  case VISION_LLAVA_NEXT: limit_pinpoints(processor, tokens); return;
+  case VISION_CLIP: return;
   }
 }
 

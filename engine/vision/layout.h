@@ -10,7 +10,7 @@
 #include "engine/vision/processor.h"
 
 /* layout_tiles.c. Source: image_processing_NAME.py in transformers, models/gemma3, idefics3,
- * got_ocr2, llava_onevision. */
+ * got_ocr2, llava_onevision, llava_next, clip. */
 int layout_gemma3(const vision_processor_t *processor, uint32_t width, uint32_t height,
                   vision_layout_t *out);
 int layout_idefics3(const vision_processor_t *processor, uint32_t width, uint32_t height,
@@ -19,5 +19,7 @@ int layout_got_ocr2(const vision_processor_t *processor, uint32_t width, uint32_
                     vision_layout_t *out);
 int layout_llava(const vision_processor_t *processor, uint32_t width, uint32_t height, bool alone,
                  vision_layout_t *out);
+int layout_clip(const vision_processor_t *processor, uint32_t width, uint32_t height,
+                vision_layout_t *out);
 
 #endif

@@ -161,7 +161,7 @@ static void pack(const vision_processor_t *processor, double width, double heigh
   out->kept_rows = out->packed_rows = rows;
   out->kept_columns = out->packed_columns = columns;
   const double kept = (double)processor->tiles_kept * side * side;
-  const double ratio = sqrt((double)rows * columns / kept);
+  const double ratio = kept > 0 ? sqrt((double)rows * columns / kept) : 0;
   if (ratio > 1.1) {
     out->packed_rows = floor_divide(rows, ratio);
     out->packed_columns = floor_divide(columns, ratio);
@@ -174,7 +174,8 @@ int layout_llava(const vision_processor_t *processor, uint32_t width, uint32_t h
   const uint32_t tile = processor->view_side, side = tile / processor->patch / processor->merge;
   squares(processor, 0, 0, out);
   out->tokens = side * side + 1;
-  if (!alone) return 0;
+  if (processor->kind == VISION_LLAVA_NEXT) alone = true;
+  if (!alone || processor->num_pinpoints == 0) return 0;
   const uint32_t *best = best_pinpoint(processor, width, height);
   if (best == NULL) return ERR_INVALID_VALUE;
   squares(processor, best[0] / tile, best[1] / tile, out);
@@ -185,5 +186,18 @@ int layout_llava(const vision_processor_t *processor, uint32_t width, uint32_t h
   else
     out->fit_width = (uint32_t)MIN(ceil(width * down), best[1]);
   pack(processor, width, height, side, out);
+  /* the reference fails where nothing is left of tokens that are resized */
+  return vision_sums(out) && out->packed_rows * out->packed_columns == 0 ? ERR_INVALID_VALUE : 0;
+}
+
+/* get_resize_output_image_size: its shortest edge becomes that; then a square of the middle. */
+int layout_clip(const vision_processor_t *processor, uint32_t width, uint32_t height,
+                vision_layout_t *out) {
+  const double shorter = MIN(width, height), edge = processor->shortest_edge;
+  const double longer = trunc(edge * MAX(width, height) / shorter);
+  if (longer * edge > VISION_PIXELS_MAX) return ERR_INVALID_VALUE;
+  squares(processor, 0, 0, out);
+  out->step_width = (uint32_t)(width <= height ? edge : longer);
+  out->step_height = (uint32_t)(width <= height ? longer : edge);
   return 0;
 }

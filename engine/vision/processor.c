@@ -5,6 +5,7 @@
 #include "engine/base/util.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { PATCH_MAX = 64, MERGE_MAX = 16, EDGE_MIN = 16, PILLOW_FILTERS = 4, NUM_GEMMA4_BUDGETS = 5 };
 
@@ -26,7 +27,9 @@ static const struct class {
                {"Idefics3", VISION_IDEFICS3},
                {"SmolVLM", VISION_IDEFICS3},
                {"GotOcr2", VISION_GOT_OCR2},
-               {"LlavaOnevision", VISION_LLAVA_ONEVISION}};
+               {"LlavaOnevision", VISION_LLAVA_ONEVISION},
+               {"LlavaNext", VISION_LLAVA_NEXT},
+               {"CLIP", VISION_CLIP}};
 
 static const vision_processor_t defaults[] = {
     [VISION_QWEN2_VL] = {.filter = VISION_BICUBIC,
@@ -87,6 +90,22 @@ static const vision_processor_t defaults[] = {
                                 .view_tokens = 729,
                                 .tiles_kept = 9,
                                 .num_pinpoints = 36},
+    [VISION_LLAVA_NEXT] =
+        {.filter = VISION_BICUBIC,
+         .order = VISION_RASTER,
+         .patch = 14,
+         .merge = 1,
+         .view_side = 336,
+         .view_tokens = 576,
+         .num_pinpoints = 5,
+         .pinpoints = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}}},
+    [VISION_CLIP] = {.filter = VISION_BICUBIC,
+                     .order = VISION_RASTER,
+                     .patch = 14,
+                     .merge = 1,
+                     .shortest_edge = 336,
+                     .view_side = 336,
+                     .view_tokens = 576},
 };
 
 void vision_processor_default(vision_kind_t kind, vision_processor_t *out) {
@@ -100,7 +119,7 @@ void vision_processor_default(vision_kind_t kind, vision_processor_t *out) {
     out->mean[i] = kind == VISION_GEMMA4 ? 0 : halves ? half[i] : clip_mean[i];
     out->std[i] = kind == VISION_GEMMA4 ? 1 : halves ? half[i] : clip_std[i];
   }
-  for (uint32_t i = 0; i < out->num_pinpoints; i++) {
+  for (uint32_t i = 0; kind == VISION_LLAVA_ONEVISION && i < out->num_pinpoints; i++) {
     out->pinpoints[i][0] = 384 * (i / 6 + 1);
     out->pinpoints[i][1] = 384 * (i % 6 + 1);
   }
@@ -126,6 +145,21 @@ static int check_square(const vision_processor_t *processor, inferd_error_t *err
   return 0;
 }
 
+static int check_pinpoints(const vision_processor_t *processor, inferd_error_t *error) {
+  const char *const key = "image_grid_pinpoints";
+  const bool keeps = processor->kind == VISION_LLAVA_ONEVISION;
+  if (keeps && !within(processor->tiles_kept, 1, VISION_TILES_MAX))
+    return bad(error, "vision_aspect_ratio", "is out of range");
+  if (!within(processor->num_pinpoints, 0, VISION_PINPOINTS_MAX))
+    return bad(error, key, "has too many");
+  for (uint32_t i = 0; i < 2 * processor->num_pinpoints; i++) {
+    const uint32_t side = processor->pinpoints[i / 2][i % 2];
+    if (side == 0 || side > PICTURE_SIDE_MAX || side % processor->view_side != 0)
+      return bad(error, key, "is no multiple of the view");
+  }
+  return 0;
+}
+
 static int check_tiles(const vision_processor_t *processor, inferd_error_t *error) {
   switch (processor->kind) {
   case VISION_GEMMA3:
@@ -144,15 +178,12 @@ static int check_tiles(const vision_processor_t *processor, inferd_error_t *erro
       return bad(error, "max_image_size", "is too small for longest_edge");
     break;
   case VISION_LLAVA_ONEVISION:
-    if (processor->tiles_kept == 0 || processor->tiles_kept > VISION_TILES_MAX)
-      return bad(error, "vision_aspect_ratio", "is out of range");
-    if (!within(processor->num_pinpoints, 1, VISION_PINPOINTS_MAX))
-      return bad(error, "image_grid_pinpoints", "has too many or none");
-    for (uint32_t i = 0; i < 2 * processor->num_pinpoints; i++) {
-      const uint32_t side = processor->pinpoints[i / 2][i % 2];
-      if (side == 0 || side > PICTURE_SIDE_MAX || side % processor->view_side != 0)
-        return bad(error, "image_grid_pinpoints", "is no multiple of the view");
-    }
+  case VISION_LLAVA_NEXT:
+    if (check_pinpoints(processor, error) != 0) return ERR_MODEL_MALFORMED;
+    break;
+  case VISION_CLIP:
+    if (!within(processor->shortest_edge, processor->view_side, PICTURE_SIDE_MAX))
+      return bad(error, "size", "has no shortest_edge from that of crop_size on");
     break;
   default: break;
   }
@@ -251,14 +282,18 @@ static void read_filter(files_t *reader, vision_filter_t *out) {
 }
 
 /* What would change pixels and is not done. */
-static void refuse(files_t *reader) {
+static void refuse(files_t *reader, vision_kind_t kind) {
+  static const char *const key = "do_center_crop";
   bool resizes = true, rescales = true, crops = false;
   read_flag(reader, reader->preprocessor, "do_resize", &resizes);
   read_flag(reader, reader->preprocessor, "do_rescale", &rescales);
   read_flag(reader, reader->preprocessor, "do_center_crop", &crops);
+  if (kind == VISION_CLIP && !crops && json_is_given(json_get(reader->preprocessor, key)))
+    fault(reader, key, "is false, which is not supported");
   if (!resizes) fault(reader, "do_resize", "is false, which is not supported");
   if (!rescales) fault(reader, "do_rescale", "is false, which is not supported");
-  if (crops) fault(reader, "do_center_crop", "is true, which is not supported");
+  if (crops && kind != VISION_CLIP && kind != VISION_LLAVA_NEXT)
+    fault(reader, key, "is true, which is not supported");
 }
 
 static void read_pixel_limits(files_t *reader, vision_processor_t *out) {
@@ -290,6 +325,49 @@ static void read_pinpoints(files_t *reader, vision_processor_t *out) {
     read_count(reader, json_first(pair), "image_grid_pinpoints", &place[0]);
     read_count(reader, json_next(json_first(pair)), "image_grid_pinpoints", &place[1]);
   }
+  if (out->num_pinpoints == 0) fault(reader, "image_grid_pinpoints", "is empty");
+}
+
+/* "anyres_max_9" is 9, in the files of the processor and of the model. */
+static void read_aspect_ratio(files_t *reader, vision_processor_t *out) {
+  static const char *const key = "vision_aspect_ratio", prefix[] = "anyres_max_";
+  const json_t *const values[] = {json_get(reader->config, key), json_get(reader->processor, key)};
+  const size_t skip = sizeof prefix - 1;
+  uint32_t kept[ARRAY_LEN(values)];
+  for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+    const json_t *value = values[i];
+    kept[i] = i == 0 ? out->tiles_kept : kept[0];
+    if (!json_is_given(value)) continue;
+    kept[i] = 0;
+    if (value->type != JSON_STRING || value->length <= skip || value->length > skip + 2 ||
+        memcmp(value->text, prefix, skip) != 0)
+      continue;
+    for (size_t c = skip; c < value->length; c++) {
+      const uint32_t digit = (uint32_t)(value->text[c] - '0');
+      kept[i] = digit > 9 ? VISION_TILES_MAX + 1 : kept[i] * 10 + digit;
+    }
+  }
+  if (kept[0] != kept[1] || !within(kept[0], 1, VISION_TILES_MAX))
+    fault(reader, key, "is not anyres_max_N, with N from 1 to 64, the same in config.json");
+  out->tiles_kept = kept[0];
+}
+
+/* LLaVA-NeXT and CLIP have a shortest edge, and the side of what is cut from the middle. */
+static void read_crop(files_t *reader, vision_processor_t *out) {
+  const json_t *size = json_get(reader->preprocessor, "size");
+  const json_t *crop = json_get(reader->preprocessor, "crop_size");
+  const bool is_next = out->kind == VISION_LLAVA_NEXT;
+  uint32_t *const edge = is_next ? &out->view_side : &out->shortest_edge;
+  uint32_t high = out->view_side, wide;
+  read_count(reader, json_get(size, "shortest_edge"), "size", edge);
+  if (is_next) read_count(reader, json_get(size, "height"), "size", edge);
+  if (is_next) high = out->view_side;
+  read_count(reader, json_get(crop, "height"), "crop_size", &high);
+  wide = high;
+  read_count(reader, json_get(crop, "width"), "crop_size", &wide);
+  if (wide != high) fault(reader, "crop_size", "is no square");
+  if (is_next && high != out->view_side) fault(reader, "crop_size", "is not size");
+  out->view_side = high;
 }
 
 /* The side of square views, and how their patches merge, which stands in several files. */
@@ -301,6 +379,8 @@ static void read_squares(files_t *reader, vision_processor_t *out) {
     read_count(reader, json_get(most, "longest_edge"), "max_image_size", &out->view_side);
     read_count(reader, json_get(size, "longest_edge"), "size", &out->longest_edge);
     read_flag(reader, reader->preprocessor, "do_image_splitting", &out->tiles);
+  } else if (out->kind == VISION_LLAVA_NEXT || out->kind == VISION_CLIP) {
+    read_crop(reader, out);
   } else {
     read_count(reader, json_get(size, "height"), "size", &out->view_side);
     width = out->view_side;
@@ -362,8 +442,13 @@ static void read_family(files_t *reader, vision_processor_t *out) {
     read_own_count(reader, "min_patches", &out->tiles_min);
     read_own_count(reader, "max_patches", &out->tiles_max);
     break;
-  case VISION_LLAVA_ONEVISION: read_pinpoints(reader, out); break;
-  case VISION_IDEFICS3: break;
+  case VISION_LLAVA_ONEVISION:
+    read_aspect_ratio(reader, out);
+    read_pinpoints(reader, out);
+    break;
+  case VISION_LLAVA_NEXT: read_pinpoints(reader, out); break;
+  case VISION_IDEFICS3:
+  case VISION_CLIP: break;
   }
   read_squares(reader, out);
 }
@@ -394,7 +479,7 @@ int vision_processor_read(const json_t *preprocessor, const json_t *processor, c
   const json_t *rescale = json_get(preprocessor, "rescale_factor");
   if (read_kind(&reader, &kind) != 0) return ERR_MODEL_MALFORMED;
   vision_processor_default(kind, out);
-  refuse(&reader);
+  refuse(&reader, kind);
   read_filter(&reader, &out->filter);
   read_colours(&reader, "image_mean", out->mean);
   read_colours(&reader, "image_std", out->std);

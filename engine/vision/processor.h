@@ -45,14 +45,16 @@ typedef struct picture {
 
 /* Named after the class of transformers, without `ImageProcessor`. */
 typedef enum vision_kind {
-  VISION_QWEN2_VL,       /* Qwen2-VL, 2.5-VL, 3-VL, 3.5: any size, limits of pixels */
-  VISION_GLM4V,          /* GLM-4.1V and later: the same with other limits */
-  VISION_GEMMA3,         /* a square; crops with tiles on (pan and scan) */
-  VISION_GEMMA4,         /* any size, a budget of tokens */
-  VISION_PIXTRAL,        /* any size, a longest edge; a token behind each row */
-  VISION_IDEFICS3,       /* SmolVLM too: square tiles and the whole picture, last */
-  VISION_GOT_OCR2,       /* InternVL: square tiles and the whole picture, last */
-  VISION_LLAVA_ONEVISION /* the whole picture, first, and square tiles without their padding */
+  VISION_QWEN2_VL,        /* Qwen2-VL, 2.5-VL, 3-VL, 3.5: any size, limits of pixels */
+  VISION_GLM4V,           /* GLM-4.1V and later: the same with other limits */
+  VISION_GEMMA3,          /* a square; crops with tiles on (pan and scan) */
+  VISION_GEMMA4,          /* any size, a budget of tokens */
+  VISION_PIXTRAL,         /* any size, a longest edge; a token behind each row */
+  VISION_IDEFICS3,        /* SmolVLM too: square tiles and the whole picture, last */
+  VISION_GOT_OCR2,        /* InternVL: square tiles and the whole picture, last */
+  VISION_LLAVA_ONEVISION, /* the whole picture, first, and square tiles without their padding */
+  VISION_LLAVA_NEXT,      /* the same of every picture, and all of the tiles */
+  VISION_CLIP             /* LLaVA 1.5: a square from the middle */
 } vision_kind_t;
 
 typedef enum vision_filter { VISION_BILINEAR, VISION_BICUBIC, VISION_LANCZOS } vision_filter_t;
@@ -78,13 +80,14 @@ typedef struct vision_processor {
   double rescale;                 /* 1 / 255 */
   int64_t pixels_min, pixels_max; /* of a view: QWEN2_VL, GLM4V (there of all frames together) */
   uint32_t longest_edge;          /* PIXTRAL, IDEFICS3 */
+  uint32_t shortest_edge;         /* CLIP: that of a picture before its middle is cut out */
   uint32_t view_side;             /* height and width of a view where all views are squares */
   uint32_t view_tokens;           /* per view where all views are squares; GEMMA4: the budget */
   bool tiles;                     /* GEMMA3, IDEFICS3, GOT_OCR2: cuts large pictures */
   uint32_t tiles_min, tiles_max;  /* GOT_OCR2; GEMMA3: at most tiles_max crops */
   uint32_t crop_min;              /* GEMMA3: the shortest side of a crop */
   double crop_ratio;              /* GEMMA3: long / short from which on it cuts */
-  uint32_t num_pinpoints;         /* LLAVA_ONEVISION: sizes that tiles may fill */
+  uint32_t num_pinpoints;         /* LLAVA: sizes that tiles may fill; 0: no picture is cut */
   uint32_t pinpoints[VISION_PINPOINTS_MAX][2]; /* (height, width) */
   uint32_t tiles_kept;                         /* LLAVA_ONEVISION: `anyres_max_9` is 9 */
 } vision_processor_t;
@@ -100,13 +103,13 @@ typedef struct vision_layout {
   uint32_t view_tokens;               /* embeddings that the tower makes of a view */
   uint32_t token_rows, token_columns; /* the same as a grid */
   uint32_t tokens;                    /* of the picture: views * view_tokens, but see packed */
-  uint32_t step_height, step_width;   /* IDEFICS3: the picture is resized to this before; else 0 */
+  uint32_t step_height, step_width;   /* IDEFICS3, CLIP: it is resized to this before; else 0 */
   uint32_t fit_height, fit_width;     /* pixels to which the picture is resized before it is cut */
-  /* LLAVA_ONEVISION: the tokens are those of the whole, then of the tiles joined to one grid
+  /* LLAVA: the tokens are those of the whole, then of the tiles joined to one grid
    * (tile_rows * token_rows, tile_columns * token_columns), of which the rectangle kept_* is what
    * the picture covers. It is resized to (packed_rows, packed_columns), bilinear, where these
    * differ, and each of its rows gets the embedding of a new line behind it. A picture that is not
-   * alone has one view and one new line. */
+   * cut has one view and one new line. See vision_taps. */
   bool packed;
   uint32_t kept_top, kept_left, kept_rows, kept_columns, packed_rows, packed_columns;
 } vision_layout_t;
@@ -151,12 +154,14 @@ int vision_processor_check(const vision_processor_t *processor, inferd_error_t *
  * both numbers, and `param` is left to the caller. */
 int vision_layout(const vision_processor_t *processor, uint32_t width, uint32_t height, bool alone,
                   vision_layout_t *out, inferd_error_t *error);
-/* Patches that no picture has more of; 0 = no bound is known. Of a checked processor. */
+/* Patches that no picture has more of. Of a checked processor. */
 int64_t vision_patches_max(const vision_processor_t *processor);
+/* Tokens beside those of patches that a picture of at most so many views may have: its new lines.
+ */
+int64_t vision_lines_max(const vision_processor_t *processor, int64_t views);
 /* Lowers the limits by which pictures are made smaller, as if the files said so, until none has
  * more tokens than these; the least is a view, and of one that is far longer than wide a row of
- * tokens. Gemma 4 takes budgets of its own, LLaVA-OneVision is left as it is. Of a checked
- * processor. */
+ * tokens. Gemma 4 takes budgets of its own. Of a checked processor. */
 void vision_limit(vision_processor_t *processor, uint32_t tokens);
 /* Writes at most `capacity` runs and returns how many there are. */
 size_t vision_expand(const vision_processor_t *processor, const vision_layout_t *layout,
@@ -167,6 +172,21 @@ size_t vision_view_bytes(const vision_layout_t *layout); /* of all views: (views
  * vision_view_bytes. Returns 0, or ERR_NO_MEMORY. */
 int vision_views(const vision_processor_t *processor, const vision_layout_t *layout,
                  const picture_t *picture, uint8_t *bytes);
+
+/* A token that an embedding of a view counts in, and with which weight. */
+typedef struct vision_tap {
+  uint32_t token;
+  float weight;
+} vision_tap_t;
+enum { VISION_TAPS_MAX = 4 };
+
+/* Of embedding `row` of all views, in their order: the token of that number, or of packed layouts
+ * none, one or several. Writes at most VISION_TAPS_MAX and returns how many. */
+uint32_t vision_taps(const vision_layout_t *layout, uint32_t row, vision_tap_t *out);
+/* Whether some tokens are sums over several rows. */
+bool vision_sums(const vision_layout_t *layout);
+/* Whether a token is a new line, which no row counts in. */
+bool vision_is_line(const vision_layout_t *layout, uint32_t token);
 
 size_t vision_row_values(const vision_processor_t *processor); /* 3 * frames * patch * patch */
 size_t vision_row_count(const vision_layout_t *layout);        /* views * grid */

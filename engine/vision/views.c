@@ -126,13 +126,30 @@ static int llava(const vision_processor_t *processor, const vision_layout_t *lay
   return status;
 }
 
+/* The middle of a resized picture; of an odd rest less is before it. */
+static int clip(vision_filter_t filter, const vision_layout_t *layout, const vision_area_t *area,
+                uint8_t *bytes) {
+  const uint32_t left = (layout->step_width - layout->view_width) / 2;
+  const uint32_t top = (layout->step_height - layout->view_height) / 2;
+  const size_t stride = (size_t)layout->step_width * 3, line = (size_t)layout->view_width * 3;
+  uint8_t *step = pixels_new(layout->step_width, layout->step_height);
+  if (step == NULL) return ERR_NO_MEMORY;
+  const int status = vision_resize(filter, area, layout->step_width, layout->step_height, step);
+  for (uint32_t y = 0; y < layout->view_height && status == 0; y++)
+    memcpy(bytes + y * line, step + (top + y) * stride + (size_t)left * 3, line);
+  free(step);
+  return status;
+}
+
 int vision_views(const vision_processor_t *processor, const vision_layout_t *layout,
                  const picture_t *picture, uint8_t *bytes) {
   const vision_area_t area = whole_of(picture->rgb, picture->width, picture->height);
   switch (processor->kind) {
   case VISION_GEMMA3: return gemma3(processor->filter, layout, &area, bytes);
   case VISION_IDEFICS3: return idefics3(processor->filter, layout, &area, bytes);
-  case VISION_LLAVA_ONEVISION: return llava(processor, layout, &area, bytes);
+  case VISION_LLAVA_ONEVISION:
+  case VISION_LLAVA_NEXT: return llava(processor, layout, &area, bytes);
+  case VISION_CLIP: return clip(processor->filter, layout, &area, bytes);
   case VISION_QWEN2_VL:
   case VISION_GLM4V:
   case VISION_GEMMA4:

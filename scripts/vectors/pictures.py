@@ -67,6 +67,20 @@ KINDS = {
     "llava-few": ("LlavaOnevision", {"size": {"height": 42, "width": 42}, "image_grid_pinpoints": [
         [42, 42], [42, 84], [84, 42], [84, 84], [42, 126], [420, 420]]},
         {"num_image_tokens": 9}, vision(14)),
+    "llava-kept": ("LlavaOnevision", {"size": {"height": 42, "width": 42}, "image_grid_pinpoints": [
+        [42, 42], [42, 126], [126, 42], [84, 84], [126, 126]]},
+        {"num_image_tokens": 9, "vision_aspect_ratio": "anyres_max_2"},
+        vision(14, vision_aspect_ratio="anyres_max_2")),
+    "llava-next": ("LlavaNext", {"size": {"shortest_edge": 336}, "crop_size": {
+        "height": 336, "width": 336}}, {"patch_size": 14}, vision(14)),
+    "llava-next-few": ("LlavaNext", {
+        "size": {"shortest_edge": 42}, "crop_size": {"height": 42, "width": 42},
+        "image_grid_pinpoints": [[42, 84], [84, 42], [84, 84], [42, 126]]},
+        {"patch_size": 14}, vision(14)),
+    "clip": ("CLIP", {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},
+             {"patch_size": 14}, vision(14)),
+    "clip-few": ("CLIP", {"size": {"shortest_edge": 56}, "crop_size": {"height": 42, "width": 42}},
+                 {"patch_size": 14}, vision(14)),
 }
 
 
@@ -106,7 +120,7 @@ def text_of(row, made, index=0):
     kind = row["preprocessor"]["image_processor_type"].removesuffix("ImageProcessor")
     said = row["processor"] or {}
     image = "<image>"
-    names = {"GotOcr2": "InternVL"}
+    names = {"GotOcr2": "InternVL", "CLIP": "Llava"}
     cls = getattr(transformers, f"{names.get(kind, kind)}Processor")
     own = cls.__new__(cls)
     own.image_token, own.boi_token, own.eoi_token = image, "<begin>", "<end>"
@@ -119,8 +133,10 @@ def text_of(row, made, index=0):
     own.patch_size = said.get("patch_size")
     own.spatial_merge_size = said.get("spatial_merge_size")
     own.num_image_tokens = said.get("num_image_tokens")
-    own.vision_feature_select_strategy = "full"
-    own.vision_aspect_ratio = "anyres_max_9"
+    classed = kind in ("CLIP", "LlavaNext")
+    own.vision_feature_select_strategy = "default" if classed else "full"
+    own.num_additional_image_tokens = int(classed)
+    own.vision_aspect_ratio = said.get("vision_aspect_ratio") or "anyres_max_9"
     own.full_image_sequence = f"\n\n<begin>{image * (own.image_seq_len or 0)}<end>\n\n"
     own.image_processor = made.processor
     if kind == "SmolVLM":

@@ -10,6 +10,8 @@ text model around the tower; and expected.safetensors with
   grids [images, 2]       patches of each image: rows, columns
   pixels [patches, ...]   drawn numbers in the place of pixels, all images one behind the other
   rows [rows, width]      what takes the place of embeddings, by the fp32 reference
+  sizes [pictures, 2]     of LLaVA, whose images are views: width and height of the pictures, and
+  packed [tokens, width]  what becomes of the rows: tiles are joined, new lines are behind them
   deep.N [rows, width]    what is added behind layer N of the text model
   error [1]               largest |bf16 run - fp32 run| of transformers itself, over all of these
   ids [tokens]            a prompt with these images, text before, between and behind them
@@ -101,6 +103,39 @@ def pixtral():
                   vision_feature_layer=-1, vision_feature_select_strategy="full")
 
 
+def llava(kind, text, sight, dtype="float32", **keys):
+    """Of views that are one square; the last layer of the tower goes unread with -2."""
+    name = "".join(word.title() for word in kind.split("_"))
+    return around(name, kind, {"max_position_embeddings": 512, **text},
+                  {"patch_size": 4, "image_size": 24, "num_hidden_layers": 3, **sight}, dtype,
+                  image_token_index=PAD, **keys)
+
+
+CLIP = {"model_type": "clip_vision_model", "projection_dim": 8}
+PINPOINTS = [[24, 24], [24, 48], [48, 24], [48, 48]]
+
+
+def onevision(dtype="float32"):
+    return llava("llava_onevision", {"model_type": "qwen2", "head_dim": 12}, {
+        "model_type": "siglip_vision_model", "vision_use_head": False}, dtype,
+        vision_feature_layer=-1, image_grid_pinpoints=PINPOINTS, vision_aspect_ratio="anyres_max_1")
+
+
+def clip(kind="llava", dtype="float32", **keys):
+    return llava(kind, {"model_type": "llama"}, CLIP, dtype, vision_feature_layer=-2,
+                 vision_feature_select_strategy="default", **keys)
+
+
+def qwen2_vl(dtype="float32"):
+    made = qwen2_5_vl(dtype)
+    sight = {key: SIGHT[key] for key in ("depth", "num_heads", "patch_size", "temporal_patch_size",
+                                         "spatial_merge_size")}
+    return {**made, "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
+            "text_config": {**made["text_config"], "model_type": "qwen2_vl_text"},
+            "vision_config": {**sight, "model_type": "qwen2_vl", "embed_dim": 16, "mlp_ratio": 2,
+                              "hidden_size": TEXT["hidden_size"]}}
+
+
 def smolvlm(dtype="float32"):
     return around("SmolVLM", "smolvlm", {"model_type": "llama"},
                   {"model_type": "smolvlm_vision", "image_size": 12}, dtype, image_token_id=PAD,
@@ -173,7 +208,16 @@ CASES = {
     "gemma4-large": gemma4(text=LARGE, use_clipped_linears=False, standardize=True,
                            hidden_size=48, head_dim=24),
     "gemma4-bf16": gemma4("bfloat16"),
+    "qwen2-vl": qwen2_vl(),
+    "qwen2-vl-bf16": qwen2_vl("bfloat16"),
+    "llava-onevision": onevision(),
+    "llava-onevision-bf16": onevision("bfloat16"),
+    "llava-clip": clip(),
+    "llava-clip-bf16": clip(dtype="bfloat16"),
+    "llava-next": clip("llava_next", image_grid_pinpoints=PINPOINTS),
 }
+PACKED = ("llava_next", "llava_onevision")
+PICTURES = [(10, 40), (30, 28)]  # height, width
 
 
 def draw(model, dtype):
@@ -222,6 +266,14 @@ def merge_of(config):
     return next((getattr(part, name) for part, name in names if hasattr(part, name)), 1)
 
 
+def views_of(model):
+    """Of each picture."""
+    config = model.config
+    split = transformers.models.llava_next.modeling_llava_next.image_size_to_num_patches
+    return [split(size, config.image_grid_pinpoints, config.vision_config.image_size)
+            for size in PICTURES]
+
+
 def show(model, pixels, grids):
     """What the model takes: rows of patches, or pictures that are put together of them."""
     if not is_flat(model):
@@ -245,7 +297,11 @@ def show(model, pixels, grids):
     padded = torch.stack([torch.nn.functional.pad(picture, (0, most[1] - picture.shape[2],
                                                             0, most[0] - picture.shape[1]))
                           for picture in pictures])
-    if model.config.model_type in ("mistral3", "llava"):
+    if model.config.model_type in PACKED:
+        parts = padded.split(views_of(model))
+        return {"pixel_values": torch.nn.utils.rnn.pad_sequence(parts, batch_first=True),
+                "image_sizes": torch.tensor(PICTURES)}
+    if model.config.vision_config.model_type == "pixtral":
         return {"pixel_values": padded, "image_sizes": torch.tensor([list(size) for size in sizes])}
     if model.config.model_type in ("smolvlm", "idefics3"):
         return {"pixel_values": padded[None]}
@@ -259,9 +315,28 @@ def see(model, pixels, grids):
         if not is_flat(model):
             made = model.model.visual(pixels, grid_thw=inputs["image_grid_thw"])
             return [made.pooler_output, *(getattr(made, "deepstack_features", None) or [])]
+        if model.config.model_type in PACKED:
+            return [see_views(model, pixels, grids)]
         made = model.model.get_image_features(**inputs, return_dict=True).pooler_output
     rows = torch.cat(list(made))
     return [rows.reshape(-1, rows.shape[-1])]
+
+
+def see_views(model, pixels, grids):
+    """[rows, width] before they are packed."""
+    made = []
+    projector = model.model.multi_modal_projector
+    hook = projector.register_forward_hook(lambda *args: made.append(args[-1]))
+    model.model.get_image_features(**show(model, pixels, grids), return_dict=True)
+    hook.remove()
+    return made[0].reshape(-1, made[0].shape[-1])
+
+
+def pack(model, pixels, grids):
+    """[tokens, width] of each picture."""
+    with torch.no_grad():
+        made = model.model.get_image_features(**show(model, pixels, grids), return_dict=True)
+    return made.pooler_output
 
 
 def prompt(counts):
@@ -299,7 +374,9 @@ def shapes(model):
     if not is_flat(model):
         return GRIDS, 3 * sight.temporal_patch_size * sight.patch_size ** 2
     size = (side if isinstance(side := sight.patch_size, int) else side[0])
-    if model.config.model_type in ("mistral3", "llava"):
+    if model.config.model_type in PACKED:
+        return [(6, 6)] * sum(views_of(model)), 3 * size ** 2
+    if model.config.vision_config.model_type == "pixtral":
         return GRIDS[:3] + [(10, 6)], 3 * size ** 2
     if model.config.model_type == "gemma4":
         return [(6, 9), (3, 3), (15, 6), (3, 36)], 3 * size ** 2
@@ -323,7 +400,9 @@ def write_case(out, name, config, seed):
     exact = see(model, pixels, grids)
     half = copy.deepcopy(model).bfloat16()
     rough = see(half, pixels.bfloat16(), grids)
-    ids = prompt([h * w // merge_of(model.config) ** 2 for h, w in grids])
+    packed = pack(model, pixels, grids) if model.config.model_type in PACKED else None
+    ids = prompt([len(rows) for rows in packed] if packed else
+                 [h * w // merge_of(model.config) ** 2 for h, w in grids])
     positions, logits = answer(model, ids, pixels, grids)
     rough_logits = answer(half, ids, pixels.bfloat16(), grids)[1].float()
     error = max((a - b.float()).abs().max() for a, b in zip(exact, rough))
@@ -331,6 +410,8 @@ def write_case(out, name, config, seed):
              "rows": exact[0], "error": error.reshape(1), "ids": torch.tensor(ids).float(),
              "positions": positions.float(), "logits": logits,
              "logits.error": (rough_logits - logits).abs().max().reshape(1)}
+    if packed:
+        facts |= {"sizes": torch.tensor(PICTURES).flip(1).float(), "packed": torch.cat(packed)}
     facts |= {f"deep.{i}": rows for i, rows in enumerate(exact[1:])}
     model.to(dtype).save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)

@@ -48,6 +48,19 @@ Test(sight, pictures_have_at_most_the_tokens_that_the_tower_has_memory_for) {
   }
 }
 
+/* Of tiles whose padding is left out there are more patches than tokens. */
+Test(sight, pictures_have_at_most_the_patches_that_the_tower_has_memory_for) {
+  for (uint32_t patches = MOST - 1; patches <= MOST + 1; patches++) {
+    asked_t asked;
+    ask(&asked, 2);
+    asked.vision.patches_max = MOST;
+    asked.images[0].layout.views = asked.images[0].layout.grid_height = 1;
+    asked.images[0].layout.grid_width = patches;
+    ASSERT_EQ_FOR(check(&asked), patches > MOST ? ERR_BAD_REQUEST : 0, "%u: %s", patches,
+                  asked.error.message);
+  }
+}
+
 Test(sight, pictures_are_cut_into_as_many_views_as_there_is_room_for) {
   for (uint32_t views = VISION_TILES_MAX; views <= VISION_TILES_MAX + 1; views++) {
     asked_t asked;

@@ -22,7 +22,6 @@ enum { LARGE = 32, SMALL = 16, VALUES = 2, PAGES_MIN = 4, PAGES_MAX = 8 };
 /* What a run of the tower is at. */
 typedef struct seen {
   const look_t *look;
-  float *const *out;
   int32_t tokens;
   int64_t done, charged;
 } seen_t;
@@ -112,7 +111,7 @@ int __wrap_sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *e
   if (sight == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   vision_processor_default(VISION_PIXTRAL, &sight->vision.processor);
   sight->vision.placeholder_id = sight->vision.mark_id = SIM_PAD;
-  sight->vision.tokens_max = LARGE;
+  sight->vision.tokens_max = sight->vision.patches_max = LARGE;
   sight->plan = (tower_plan_t){.family = &tower_pixtral,
                                .hidden = 4,
                                .num_layers = 1,
@@ -182,7 +181,7 @@ void sees_begin(const scenario_t *c) {
 
 void __wrap_tower_choose(tower_t *tower, int32_t run);
 void __wrap_tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
-                        tower_pixels_t *read, void *context, float *const *out);
+                        tower_pixels_t *read, tower_write_t *write, void *context);
 bool __wrap_tower_advance(tower_t *tower, int64_t work);
 int64_t __wrap_tower_work_done(const tower_t *tower);
 
@@ -209,15 +208,15 @@ static void check_alone(const look_t *look) {
 }
 
 void __wrap_tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
-                        tower_pixels_t *read, void *context, float *const *out) {
-  (void)tower, (void)read;
+                        tower_pixels_t *read, tower_write_t *write, void *context) {
+  (void)tower, (void)read, (void)write;
   const look_t *look = context;
   REQUIRE(num_images == 1 && grids[0].height == 1, "a picture has other views");
-  *chosen = (seen_t){.look = look, .out = out, .tokens = grids[0].width};
+  *chosen = (seen_t){.look = look, .tokens = grids[0].width};
   REQUIRE(chosen->tokens == look->image->end - look->image->first &&
               chosen->tokens <= look->patches_max,
           "a picture of %d tokens in a run of %d", chosen->tokens, look->patches_max);
-  for (int32_t i = 0; i < chosen->tokens; i++) out[i][0] = out[i][1] = -1;
+  for (int32_t i = 0; i < chosen->tokens; i++) look->out[i][0] = look->out[i][1] = -1;
   check_alone(look);
 }
 
@@ -268,8 +267,8 @@ bool __wrap_tower_advance(tower_t *tower, int64_t work) {
   const int64_t before = chosen->done;
   chosen->done = MIN(all, before + MAX(work, 1));
   for (int64_t i = before / each; i < chosen->done / each; i++) {
-    chosen->out[i][0] = chosen->look->image->key.bytes[0];
-    chosen->out[i][1] = (float)i;
+    chosen->look->out[i][0] = chosen->look->image->key.bytes[0];
+    chosen->look->out[i][1] = (float)i;
   }
   note_time(floor((double)(chosen->done - before) / (double)sim.scenario->tower_rate));
   charge(chosen, chosen->done == all);

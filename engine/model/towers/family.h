@@ -16,6 +16,7 @@ typedef enum tower_role {
   TOWER_POST_NORM,  /* [d] behind the last layer */
   TOWER_MEAN_BIAS,  /* [d] taken from means of blocks; if plan.standardizes */
   TOWER_MEAN_SCALE, /* [d] by which they are multiplied then */
+  TOWER_LINE,       /* [h]: the row that is a new line, see tower_line */
   TOWER_MERGE_NORM, /* [d], or [m^2 d] with MERGE_NORM_ALL */
   TOWER_FIRST_OF_MERGE = TOWER_MERGE_NORM,
   TOWER_MERGE_MIX,  /* [d, m^2 d]: of a block one patch, before the MLP */
@@ -58,15 +59,16 @@ enum { TOWER_PREFIXES_MAX = 5 };
 typedef struct tower_family {
   const char *around;     /* model_type of config.json; NULL = that of vision_config says enough */
   const char *model_type; /* of vision_config */
-  /* Of the names of the tower and of the merger, NULL there = the same; the first that is found;
-   * NULL ends. */
+  /* Of the names of the tower, of the merger, NULL there = the same, and of TOWER_LINE; the first
+   * that is found; NULL ends. */
   struct {
-    const char *tower, *merger;
+    const char *tower, *merger, *line;
   } prefixes[TOWER_PREFIXES_MAX];
   const char *names[TOWER_NUM_ROLES]; /* without .weight and .bias; %d is the layer or the number of
                                        * a deepstack; NULL = there is none */
   uint32_t unbiased, bare;            /* bit 1 << role; bare: without .weight */
   uint32_t clippable;                 /* .linear.weight, and if plan.clips the bounds beside it */
+  uint32_t unread;                    /* in the files, but the reference leaves it out */
   norm_kind_t norm, merge_norm;
   bool merge_plus_one; /* that norm multiplies by 1 + weight */
   bool merge_plain;    /* that norm has no weight, and so no role */
@@ -81,12 +83,13 @@ typedef struct tower_family {
 } tower_family_t;
 
 /* qwen.c */
-extern const tower_family_t tower_qwen2_5_vl, tower_qwen3_vl, tower_qwen3_vl_moe, tower_qwen3_5,
-    tower_qwen3_5_moe;
+extern const tower_family_t tower_qwen2_vl, tower_qwen2_5_vl, tower_qwen3_vl, tower_qwen3_vl_moe,
+    tower_qwen3_5, tower_qwen3_5_moe;
 /* pixtral.c */
 extern const tower_family_t tower_mistral3, tower_pixtral;
 /* siglip.c */
-extern const tower_family_t tower_gemma3, tower_idefics3, tower_smolvlm;
+extern const tower_family_t tower_gemma3, tower_idefics3, tower_smolvlm, tower_llava,
+    tower_llava_next, tower_llava_onevision;
 /* gemma4.c */
 extern const tower_family_t tower_gemma4;
 /* internvl.c */
@@ -108,6 +111,10 @@ int64_t tower_read_vit(config_reader_t *reader, tower_plan_t *plan, const tower_
 void tower_read_table(config_reader_t *reader, tower_plan_t *plan, int64_t image, int64_t patch);
 /* out_size: the width of the text model that is beside it. */
 void tower_read_text(config_reader_t *reader, const json_t *around, tower_plan_t *plan);
+/* The MLP that LLaVA makes rows by, whose matrices have biases if multimodal_projector_bias, or
+ * what is `biased` without that key, says so. */
+void tower_read_projector(config_reader_t *reader, const json_t *around, bool biased,
+                          tower_plan_t *plan);
 /* Refuses a key that is there with another value. */
 void tower_expect(config_reader_t *reader, const json_t *object, const char *key,
                   const char *served);

@@ -63,8 +63,8 @@ typedef struct tower_run {
   const tower_grid_t *grids;
   int32_t num_images, patches;
   tower_pixels_t *read;
+  tower_write_t *write;
   void *context;
-  float *const *out;
   tower_phase_t phase;       /* that is next, from patch_done on */
   int32_t layer, patch_done; /* of this phase */
   /* Of the last patch that was placed: its image, and the patches of the input before that. */
@@ -83,6 +83,7 @@ struct tower {
                  */
   float *mean_bias, *mean_scale; /* [d], owned; NULL = there are none */
   float *own;                    /* [d] class with its position, owned; NULL = there is none */
+  float *line;                   /* [h] see tower_line, owned */
   norm_t pre_norm, post_norm;    /* width 0 = there is none */
   tower_layer_t *layers;         /* [num_layers], owned */
   tower_merger_t merger, deep[TOWER_DEEP_MAX];

@@ -21,7 +21,7 @@
 typedef struct reading {
   tower_t *tower;
   weight_files_t *files;
-  const char *prefix, *merge_prefix;
+  const char *prefix, *merge_prefix, *line_prefix;
   bool mmproj; /* the files are one of mmproj.h */
   dtype_t dtype;
   size_t taken; /* tensors */
@@ -112,6 +112,7 @@ static void print_name(const tower_reading_t *reading, tower_role_t role, int32_
   const bool merges = role >= TOWER_FIRST_OF_MERGE && role < TOWER_END_OF_MERGE;
   const char *pattern = family->names[role], *number = strstr(pattern, "%d");
   const char *prefix = merges ? reading->merge_prefix : reading->prefix;
+  if (role == TOWER_LINE) prefix = reading->line_prefix;
   const bool wraps = is_of(family->clippable, role) && strcmp(part, "weight") == 0;
   char stem[96];
   if (number == NULL)
@@ -220,6 +221,10 @@ uint64_t tower_hash(const tower_t *tower) {
   return tower->hash;
 }
 
+const float *tower_line(const tower_t *tower) {
+  return tower->line;
+}
+
 static void check_finite(tower_reading_t *reading, stored_rows_t *rows) {
   if (reading->code == 0 && atomic_load(&rows->bad))
     reading->code = error_set(reading->error, ERR_MODEL_MALFORMED, NULL,
@@ -261,7 +266,29 @@ static const vector_t *read_vector(tower_reading_t *reading, tower_role_t role, 
 }
 
 static bool has(const tower_reading_t *reading, tower_role_t role) {
-  return reading->tower->plan.family->names[role] != NULL;
+  const tower_family_t *family = reading->tower->plan.family;
+  return family->names[role] != NULL && !is_of(family->unread, role);
+}
+
+/* Counts what the files have of a role that is not bare, and leaves it. */
+static void leave(tower_reading_t *reading, tower_role_t role, int32_t index) {
+  static const char *const parts[] = {"weight", "bias"};
+  char name[160];
+  for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+    print_name(reading, role, index, parts[i], name, sizeof name);
+    reading->taken += weight_files_find(reading->files, name) != NULL;
+  }
+}
+
+/* What the files have and the reference leaves out. */
+static void leave_unread(tower_reading_t *reading) {
+  const tower_plan_t *plan = &reading->tower->plan;
+  for (tower_role_t role = 0; role < TOWER_NUM_ROLES; role++) {
+    if (is_of(plan->family->unread, role)) leave(reading, role, 0);
+    const bool of_layer = role >= TOWER_FIRST_OF_LAYER && role < TOWER_FIRST_OF_DEEP;
+    for (int32_t i = 0; of_layer && i < plan->spare_layers && has(reading, role); i++)
+      leave(reading, role, plan->num_layers + i);
+  }
 }
 
 /* The biases of stacked matrices, [count * num_rows]; NULL after an error. The caller frees it. */
@@ -485,6 +512,11 @@ static void read_tensors(tower_reading_t *reading) {
   }
   for (int32_t i = 0; i < plan->num_layers && reading->code == 0; i++) read_layer(reading, i);
   read_merger(reading);
+  if (has(reading, TOWER_LINE)) {
+    tower->line = read_values(reading, TOWER_LINE, 0, "", plan->out_size, 1);
+    reading->taken--; /* it stands outside of the prefixes whose tensors are counted */
+  }
+  leave_unread(reading);
 }
 
 /* The prefixes that the files have; of none the first, whose tensor is missing then. */
@@ -506,6 +538,7 @@ static void find_prefixes(tower_reading_t *reading) {
   }
   reading->prefix = family->prefixes[found].tower;
   reading->merge_prefix = family->prefixes[found].merger;
+  reading->line_prefix = family->prefixes[found].line;
   if (reading->merge_prefix == NULL) reading->merge_prefix = reading->prefix;
 }
 
@@ -576,6 +609,7 @@ void tower_free(tower_t *tower) {
   if (tower == NULL) return;
   free(tower->table);
   free(tower->own);
+  free(tower->line);
   free(tower->mean_bias);
   free(tower->mean_scale);
   free(tower->layers);

@@ -25,40 +25,28 @@ static void read_rope(config_reader_t *reader, tower_plan_t *plan) {
   reader->code = inner.code;
 }
 
-static void read_tower(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
+static void read_tower(config_reader_t *reader, tower_plan_t *plan) {
   const tower_plan_t absent = {
       .num_layers = 24, .hidden = 1024, .mlp_width = 4096, .num_heads = 16};
   tower_read_vit(reader, plan, &absent, 16);
   plan->activation = tower_read_activation(reader, plan, "hidden_act", "gelu");
   plan->norm_eps = 1e-5f;
   read_rope(reader, plan);
-  tower_read_text(reader, around, plan);
-  tower_expect(reader, around, "projector_hidden_act", "gelu");
-  plan->merge_width = plan->out_size;
-}
-
-static void read_biases(config_reader_t *reader, const json_t *around, bool absent,
-                        tower_plan_t *plan) {
-  config_reader_t outer = *reader;
-  outer.root = around;
-  if (!config_bool(&outer, KEYS("multimodal_projector_bias"), absent))
-    plan->unbiased |= 1U << TOWER_MERGE_UP | 1U << TOWER_MERGE_DOWN;
-  reader->code = outer.code;
 }
 
 static void read_llava(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
   const json_t *strategy = json_get(around, "vision_feature_select_strategy");
-  read_tower(reader, around, plan);
+  read_tower(reader, plan);
   expect_last_layer(reader, around, false);
   if (!json_equals(strategy, "full"))
     config_refuse(reader, "vision_feature_select_strategy", strategy, "full");
-  read_biases(reader, around, true, plan);
+  tower_read_projector(reader, around, true, plan);
 }
 
 static void read_mistral3(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
-  read_tower(reader, around, plan);
+  read_tower(reader, plan);
   expect_last_layer(reader, around, true);
-  read_biases(reader, around, false, plan);
+  tower_read_projector(reader, around, false, plan);
   config_reader_t other = *reader;
   other.root = around;
   plan->merge = (int32_t)config_int(&other, KEYS("spatial_merge_size"), 2, 1, 8);

@@ -8,9 +8,10 @@
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 static const tower_family_t *const families[] = {
-    &tower_qwen2_5_vl,  &tower_qwen3_vl, &tower_qwen3_vl_moe, &tower_qwen3_5,
-    &tower_qwen3_5_moe, &tower_mistral3, &tower_pixtral,      &tower_gemma3,
-    &tower_idefics3,    &tower_smolvlm,  &tower_internvl,     &tower_gemma4};
+    &tower_qwen2_vl, &tower_qwen2_5_vl,  &tower_qwen3_vl,        &tower_qwen3_vl_moe,
+    &tower_qwen3_5,  &tower_qwen3_5_moe, &tower_mistral3,        &tower_llava,
+    &tower_pixtral,  &tower_llava_next,  &tower_llava_onevision, &tower_gemma3,
+    &tower_idefics3, &tower_smolvlm,     &tower_internvl,        &tower_gemma4};
 
 /* Older configs have the type of the whole model in vision_config. */
 static bool is_type(const json_t *around, const json_t *type, const tower_family_t *family) {
@@ -35,6 +36,7 @@ activation_t tower_read_activation(config_reader_t *reader, const tower_plan_t *
   } kinds[] = {{"gelu", false, ACTIVATION_GELU},
                {"gelu_new", false, ACTIVATION_GELU_TANH},
                {"gelu_pytorch_tanh", false, ACTIVATION_GELU_TANH},
+               {"quick_gelu", false, ACTIVATION_QUICK_GELU},
                {"silu", true, ACTIVATION_SILU_MUL},
                {"gelu", true, ACTIVATION_GELU_MUL},
                {"gelu_pytorch_tanh", true, ACTIVATION_GELU_TANH_MUL}};
@@ -45,7 +47,8 @@ activation_t tower_read_activation(config_reader_t *reader, const tower_plan_t *
     if (value != NULL ? json_equals(value, kinds[i].name) : strcmp(absent, kinds[i].name) == 0)
       return kinds[i].kind;
   }
-  config_refuse(reader, key, value, "gelu, gelu_pytorch_tanh, %s", gated ? "silu" : "gelu_new");
+  config_refuse(reader, key, value, "gelu, gelu_pytorch_tanh, %s",
+                gated ? "silu" : "gelu_new, quick_gelu");
   return ACTIVATION_GELU;
 }
 
@@ -110,6 +113,18 @@ void tower_read_text(config_reader_t *reader, const json_t *around, tower_plan_t
   plan->out_size = (int32_t)config_int(&inner, KEYS("hidden_size"), 1, 1, TOWER_WIDTH_MAX);
   if (width == NULL) config_refuse(&inner, "hidden_size", NULL, "the width of the text model");
   reader->code = inner.code;
+}
+
+void tower_read_projector(config_reader_t *reader, const json_t *around, bool biased,
+                          tower_plan_t *plan) {
+  config_reader_t outer = *reader;
+  outer.root = around;
+  tower_read_text(reader, around, plan);
+  tower_expect(&outer, around, "projector_hidden_act", "gelu");
+  if (!config_bool(&outer, KEYS("multimodal_projector_bias"), biased))
+    plan->unbiased |= 1U << TOWER_MERGE_UP | 1U << TOWER_MERGE_DOWN;
+  plan->merge_width = plan->out_size;
+  if (outer.code != 0) reader->code = outer.code;
 }
 
 /* What holds between the numbers of every family. */

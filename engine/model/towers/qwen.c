@@ -1,6 +1,6 @@
-/* qwen.c: the towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5, which rotate by row and column. The first
- * has windows, the others a table of positions, resampled to the image. Reference: qwen2_5_vl,
- * qwen3_vl and qwen3_5 of transformers. Constant data.
+/* qwen.c: the towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5, which rotate by row and column.
+ * The second has windows, the last two a table of positions, resampled to the image. Reference:
+ * qwen2_vl, qwen2_5_vl, qwen3_vl and qwen3_5 of transformers. Constant data.
  */
 #include "engine/base/util.h"
 #include "engine/model/towers/family.h"
@@ -41,18 +41,12 @@ static void read_deepstack(config_reader_t *reader, tower_plan_t *plan) {
     config_refuse(reader, key, list, "layers below depth, which is %d", plan->num_layers);
 }
 
-/* The numbers that all have; those of the reference where a key is absent. */
-static int64_t read_sizes(config_reader_t *reader, tower_plan_t *plan, const tower_plan_t *absent,
+/* The numbers that all have, beside the width; those of the reference where a key is absent. */
+static int64_t read_shape(config_reader_t *reader, tower_plan_t *plan, int32_t num_layers,
                           int64_t patch) {
-  plan->num_layers =
-      (int32_t)config_int(reader, KEYS("depth"), absent->num_layers, 1, TOWER_LAYERS_MAX);
-  plan->hidden =
-      (int32_t)config_int(reader, KEYS("hidden_size"), absent->hidden, 4, TOWER_WIDTH_MAX);
-  plan->mlp_width =
-      (int32_t)config_int(reader, KEYS("intermediate_size"), absent->mlp_width, 1, TOWER_WIDTH_MAX);
+  plan->num_layers = (int32_t)config_int(reader, KEYS("depth"), num_layers, 1, TOWER_LAYERS_MAX);
   plan->num_heads = (int32_t)config_int(reader, KEYS("num_heads"), 16, 1, plan->hidden / 4);
   plan->merge = (int32_t)config_int(reader, KEYS("spatial_merge_size"), 2, 1, 8);
-  plan->out_size = (int32_t)config_int(reader, KEYS("out_hidden_size"), 3584, 1, TOWER_WIDTH_MAX);
   patch = config_int(reader, KEYS("patch_size"), patch, 1, 64);
   int64_t frames = config_int(reader, KEYS("temporal_patch_size"), 2, 1, 4);
   int64_t channels = config_int(reader, KEYS("in_channels"), 3, 3, 3);
@@ -61,6 +55,27 @@ static int64_t read_sizes(config_reader_t *reader, tower_plan_t *plan, const tow
   plan->norm_eps = plan->merge_eps = 1e-6f;
   read_rope(reader, plan);
   return patch;
+}
+
+static int64_t read_sizes(config_reader_t *reader, tower_plan_t *plan, const tower_plan_t *absent,
+                          int64_t patch) {
+  plan->hidden =
+      (int32_t)config_int(reader, KEYS("hidden_size"), absent->hidden, 4, TOWER_WIDTH_MAX);
+  plan->mlp_width =
+      (int32_t)config_int(reader, KEYS("intermediate_size"), absent->mlp_width, 1, TOWER_WIDTH_MAX);
+  plan->out_size = (int32_t)config_int(reader, KEYS("out_hidden_size"), 3584, 1, TOWER_WIDTH_MAX);
+  return read_shape(reader, plan, absent->num_layers, patch);
+}
+
+/* Here hidden_size is the width of the text model. */
+static void read_qwen2_vl(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
+  (void)around;
+  plan->hidden = (int32_t)config_int(reader, KEYS("embed_dim"), 1280, 4, TOWER_WIDTH_MAX);
+  plan->out_size = (int32_t)config_int(reader, KEYS("hidden_size"), 3584, 1, TOWER_WIDTH_MAX);
+  plan->mlp_width = plan->hidden * (int32_t)config_int(reader, KEYS("mlp_ratio"), 4, 1,
+                                                       TOWER_WIDTH_MAX / plan->hidden);
+  read_shape(reader, plan, 32, 14);
+  plan->activation = tower_read_activation(reader, plan, "hidden_act", "quick_gelu");
 }
 
 static void read_qwen3_5(config_reader_t *reader, const json_t *around, tower_plan_t *plan) {
@@ -108,6 +123,22 @@ static void read_qwen2_5_vl(config_reader_t *reader, const json_t *around, tower
   read_full_layers(reader, plan);
 }
 
+const tower_family_t tower_qwen2_vl = {.model_type = "qwen2_vl_vision",
+                                       .prefixes = {{"visual.", NULL}, {"model.visual.", NULL}},
+                                       .names = {[TOWER_PATCH] = "patch_embed.proj",
+                                                 [TOWER_MERGE_NORM] = "merger.ln_q",
+                                                 [TOWER_MERGE_UP] = "merger.mlp.0",
+                                                 [TOWER_MERGE_DOWN] = "merger.mlp.2",
+                                                 [TOWER_NORM_1] = "blocks.%d.norm1",
+                                                 [TOWER_QKV] = "blocks.%d.attn.qkv",
+                                                 [TOWER_O] = "blocks.%d.attn.proj",
+                                                 [TOWER_NORM_2] = "blocks.%d.norm2",
+                                                 [TOWER_UP] = "blocks.%d.mlp.fc1",
+                                                 [TOWER_DOWN] = "blocks.%d.mlp.fc2"},
+                                       .unbiased = 1U << TOWER_PATCH,
+                                       .norm = NORM_LAYER,
+                                       .merge_norm = NORM_LAYER,
+                                       .read = read_qwen2_vl};
 const tower_family_t tower_qwen2_5_vl = {.model_type = "qwen2_5_vl_vision",
                                          .prefixes = {{"model.visual.", NULL}, {"visual.", NULL}},
                                          .names = {[TOWER_PATCH] = "patch_embed.proj",

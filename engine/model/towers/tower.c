@@ -524,8 +524,7 @@ static void run_merger(tower_t *tower, const tower_merger_t *merger, int32_t pla
   for (int32_t i = 0; i < rows; i++) {
     const int32_t place = run->order[first / block + i];
     if (place >= 0)
-      memcpy(run->out[place] + (int64_t)plane * plan->out_size,
-             tower->merged + (int64_t)i * plan->out_size, (size_t)plan->out_size * sizeof(float));
+      run->write(run->context, place, plane, tower->merged + (int64_t)i * plan->out_size);
   }
 }
 
@@ -538,14 +537,14 @@ void tower_choose(tower_t *tower, int32_t run) {
 }
 
 void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
-                 tower_pixels_t *read, void *context, float *const *out) {
+                 tower_pixels_t *read, tower_write_t *write, void *context) {
   tower_run_t *run = tower->run;
   run->patches = lay_out(tower, grids, num_images);
   run->grids = grids;
   run->num_images = num_images;
   run->read = read;
+  run->write = write;
   run->context = context;
-  run->out = out;
   run->phase = PHASE_PATCHES;
   run->image = run->image_patch = run->layer = run->num_deep = run->patch_done = 0;
   run->work_done = 0;

@@ -33,6 +33,7 @@ typedef enum tower_table {
 typedef struct tower_plan {
   const struct tower_family *family; /* NULL = the model has no tower that is known here */
   int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
+  int32_t spare_layers;                             /* of the files behind those, which go unread */
   int32_t patch_columns;                            /* numbers of a patch: its row of pixels */
   bool raster;             /* patches come row by row; else block by block, and so within a block */
   bool by_pixel;           /* numbers of a patch: (y, x, colour), else (colour, y, x) */
@@ -75,6 +76,9 @@ int tower_load(const ops_t *ops, device_t *device, const char *path, const tower
                dtype_t dtype, tower_t **out, inferd_error_t *error);
 /* Of names, shapes and a sample of the data. */
 uint64_t tower_hash(const tower_t *tower);
+/* [h]: what stands at the end of a line of patches in families where some token does (see
+ * vision_layout_t.packed), else NULL. */
+const float *tower_line(const tower_t *tower);
 /* Takes the buffers of runs, [num_runs], each of images of so many patches together. After
  * `prepare` of the device. */
 int tower_prepare(tower_t *tower, const int32_t *patches_max, int32_t num_runs,
@@ -93,15 +97,19 @@ size_t tower_shared_bytes(const tower_plan_t *plan);
  * [count, patch_columns]. */
 typedef void tower_pixels_t(void *context, int32_t first, int32_t count, float *out);
 
+/* Takes row `row`, [h]: with plane 0 what takes the place of its embedding, else what is added
+ * behind layer plane - 1 of the text model. Rows of a plane come once each, in one order, whatever
+ * the parts. */
+typedef void tower_write_t(void *context, int32_t row, int32_t plane, const float *values);
+
 /* Which run the functions below mean; the first one until it is called. */
 void tower_choose(tower_t *tower, int32_t run);
-/* A run, between steps: images -> rows. out[i] of row i, [1 + num_deep, h]: what takes the place of
- * its embedding, then what is added behind layers 0, 1, ... of the text model. tower_begin starts
- * one, in place of one that is not complete. All pointers are used until it is. The bits of an
- * image's rows do not depend on the others, on other runs, nor on the parts in which they are made.
- */
+/* A run, between steps: images -> rows, `context` is that of `read` and of `write`. tower_begin
+ * starts one, in place of one that is not complete. All pointers are used until it is. The bits of
+ * an image's rows do not depend on the others, on other runs, nor on the parts in which they are
+ * made. */
 void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
-                 tower_pixels_t *read, void *context, float *const *out);
+                 tower_pixels_t *read, tower_write_t *write, void *context);
 /* Does about so many multiplications of it, some at least. Returns whether it is complete. */
 bool tower_advance(tower_t *tower, int64_t work);
 int64_t tower_work_done(const tower_t *tower); /* multiplications, since it began */

@@ -56,12 +56,15 @@ static void prompt_open(prompt_t *prompt, const char *name, int32_t placeholder)
   ASSERT_EQ(all, 3 * count);
   prompt->count = (int32_t)count;
   prompt->hidden = plan.out_size;
-  find(prompt, "rows", &all);
+  const bool packs = weight_files_find(prompt->files, "packed") != NULL;
+  const char *const first = packs ? "packed" : "rows";
+  find(prompt, first, &all);
   const size_t h = (size_t)plan.out_size, rows = (size_t)all / h,
                planes = 1 + (size_t)plan.num_deep;
   prompt->rows = calloc(rows * planes * h, sizeof *prompt->rows);
   for (size_t plane = 0; plane < planes; plane++) {
-    char deep[32] = "rows";
+    char deep[32];
+    snprintf(deep, sizeof deep, "%s", first);
     if (plane > 0) snprintf(deep, sizeof deep, "deep.%zu", plane - 1);
     const float *from = find(prompt, deep, NULL);
     for (size_t i = 0; i < rows; i++)
@@ -139,8 +142,9 @@ static double distance(const prompt_t *prompt, const float *logits) {
 }
 
 static const char *const exact_cases[] = {
-    "qwen2-5-vl", "qwen3-vl", "qwen3-vl-wide", "qwen3-5", "mistral3", "pixtral",
-    "smolvlm",    "idefics3", "internvl",      "gemma3",  "gemma4",   "gemma4-large"};
+    "qwen2-vl",     "qwen2-5-vl",      "qwen3-vl",   "qwen3-vl-wide", "qwen3-5", "mistral3",
+    "pixtral",      "smolvlm",         "idefics3",   "internvl",      "gemma3",  "gemma4",
+    "gemma4-large", "llava-onevision", "llava-clip", "llava-next"};
 enum { PLACEHOLDER = 30 };
 
 Test(pictures, logits_are_those_of_transformers) {
@@ -159,7 +163,8 @@ Test(pictures, logits_are_those_of_transformers) {
 Test(pictures, logits_in_16_bits_are_as_near_as_those_of_transformers) {
   static const char *const names[] = {"qwen2-5-vl-bf16", "qwen3-vl-bf16", "mistral3-bf16",
                                       "smolvlm-bf16",    "internvl-bf16", "gemma3-bf16",
-                                      "gemma4-bf16"};
+                                      "gemma4-bf16",     "qwen2-vl-bf16", "llava-onevision-bf16",
+                                      "llava-clip-bf16"};
   for (size_t c = 0; c < ARRAY_LEN(names); c++) {
     prompt_t prompt;
     prompt_open(&prompt, names[c], PLACEHOLDER);

@@ -2,8 +2,11 @@
  * whatever other images there are, and files and configs that are refused by name.
  */
 #include "engine/base/util.h"
+#include "engine/model/config/config.h"
+#include "engine/model/source/model_file.h"
 #include "engine/model/source/safetensors.h"
 #include "engine/model/towers/towers.h"
+#include "engine/vision/processor.h"
 #include "tests/expect.h"
 
 #include <dirent.h>
@@ -83,10 +86,12 @@ static void sight_close(sight_t *sight) {
   free(sight->pixels);
 }
 
-/* Pixels of a run, whose first patch is `pixels`. */
+/* Pixels of a run, whose first patch is `pixels`, and places of its rows, [1 + num_deep, h] each.
+ */
 typedef struct pixels {
   const float *pixels;
-  int32_t columns;
+  int32_t columns, width;
+  float **places;
 } pixels_t;
 
 static void read_pixels(void *context, int32_t first, int32_t count, float *out) {
@@ -95,18 +100,24 @@ static void read_pixels(void *context, int32_t first, int32_t count, float *out)
          (size_t)count * (size_t)from->columns * sizeof *out);
 }
 
+static void write_row(void *context, int32_t row, int32_t plane, const float *values) {
+  const pixels_t *to = context;
+  memcpy(to->places[row] + (int64_t)plane * to->width, values, (size_t)to->width * sizeof *values);
+}
+
 /* [1 + num_deep][rows, h] of images [first, last), whose pixels begin at `patch`, in parts of so
  * much work; free() it. */
 static float *see_in_parts(sight_t *sight, int32_t first, int32_t last, int32_t patch, int32_t rows,
                            int64_t work) {
   const tower_plan_t *plan = &sight->plan;
   const size_t h = (size_t)plan->out_size, planes = (size_t)(1 + plan->num_deep);
-  pixels_t from = {sight->pixels + (int64_t)patch * plan->patch_columns, plan->patch_columns};
   float *made = calloc(planes * (size_t)rows * h, sizeof *made);
   float *out = calloc(planes * (size_t)rows * h, sizeof *out);
   float **places = calloc((size_t)rows, sizeof *places);
   for (int32_t i = 0; i < rows; i++) places[i] = made + (size_t)i * planes * h;
-  tower_begin(sight->tower, sight->grids + first, last - first, read_pixels, &from, places);
+  pixels_t from = {sight->pixels + (int64_t)patch * plan->patch_columns, plan->patch_columns,
+                   plan->out_size, places};
+  tower_begin(sight->tower, sight->grids + first, last - first, read_pixels, write_row, &from);
   while (!tower_advance(sight->tower, work)) {
   }
   for (size_t plane = 0; plane < planes; plane++) {
@@ -148,6 +159,78 @@ static double distances(sight_t *sight, bool relative) {
   }
   free(out);
   return most;
+}
+
+/* [tokens, h] of the case's pictures, whose views' rows these are; free() it. */
+static float *pack(const sight_t *sight, const float *rows, const vision_processor_t *processor,
+                   int64_t tokens) {
+  const int64_t h = sight->plan.out_size;
+  int64_t count, first = 0, from = 0;
+  float *out = calloc((size_t)(tokens * h), sizeof *out);
+  float *sizes = take(sight->expected, "sizes", &count);
+  for (int64_t p = 0; p < count / 2; p++) {
+    vision_layout_t layout;
+    inferd_error_t error = {0};
+    ASSERT_EQ_FOR(vision_layout(processor, (uint32_t)sizes[2 * p], (uint32_t)sizes[2 * p + 1], true,
+                                &layout, &error),
+                  0, "%s", error.message);
+    ASSERT_LE(first + layout.tokens, tokens);
+    for (uint32_t t = 0; t < layout.tokens; t++) {
+      if (vision_is_line(&layout, t))
+        memcpy(out + (first + t) * h, tower_line(sight->tower), (size_t)h * sizeof *out);
+    }
+    for (uint32_t row = 0; row < layout.views * layout.view_tokens; row++, from++) {
+      vision_tap_t taps[VISION_TAPS_MAX];
+      const uint32_t num_taps = vision_taps(&layout, row, taps);
+      for (uint32_t i = 0; i < num_taps * h; i++)
+        out[(first + taps[i / h].token) * h + i % h] += taps[i / h].weight * rows[from * h + i % h];
+    }
+    first += layout.tokens;
+  }
+  ASSERT_EQ(first, tokens);
+  ASSERT_EQ(from, sight->rows);
+  free(sizes);
+  return out;
+}
+
+static void check_packed(const char *name, const char *preprocessor) {
+  sight_t sight;
+  json_doc_t *own = NULL;
+  model_file_t config;
+  vision_processor_t processor;
+  inferd_error_t error = {0};
+  int64_t count;
+  double most = 0, largest = 0;
+  sight_open(&sight, name, "auto", 2, DTYPE_F32);
+  ASSERT_EQ(json_parse(preprocessor, strlen(preprocessor), &config_limits, &own, &error), 0);
+  ASSERT_EQ(model_file_read(sight.dir, "config.json", 1 << 20, &config_limits, &config, &error), 0);
+  ASSERT_EQ_FOR(
+      vision_processor_read(json_root(own), NULL, json_root(config.doc), &processor, &error), 0,
+      "%s", error.message);
+  float *expected = take(sight.expected, "packed", &count);
+  float *rows = see(&sight, 0, sight.num_images, 0, sight.rows);
+  float *made = pack(&sight, rows, &processor, count / sight.plan.out_size);
+  for (int64_t i = 0; i < count; i++) {
+    most = fmax(most, fabs((double)made[i] - expected[i]));
+    largest = fmax(largest, fabs(expected[i]));
+  }
+  EXPECT_LE_FOR(most / largest, 1e-5, "%s: %g of %g", name, most, largest);
+  free(made), free(rows), free(expected);
+  model_file_free(&config);
+  json_free(own);
+  sight_close(&sight);
+}
+
+/* One picture whose tiles are padded above and below, and one whose tokens are resized if the
+ * family does that. */
+Test(towers, tiles_become_the_tokens_of_transformers) {
+#define PINPOINTS "\"image_grid_pinpoints\": [[24, 24], [24, 48], [48, 24], [48, 48]]"
+  check_packed("llava-next", "{\"image_processor_type\": \"LlavaNextImageProcessor\", \"size\": "
+                             "{\"shortest_edge\": 24}, \"crop_size\": {\"height\": 24, \"width\": "
+                             "24}, " PINPOINTS "}");
+  check_packed("llava-onevision",
+               "{\"image_processor_type\": \"LlavaOnevisionImageProcessor\", \"size\": "
+               "{\"height\": 24, \"width\": 24}, " PINPOINTS "}");
 }
 
 static int list_cases(char names[CASES_MAX][64]) {
@@ -247,13 +330,13 @@ Test(towers, bits_do_not_depend_on_the_parts_of_a_run) {
   }
 }
 
-/* A run of the first `images` images, in places of so many floats. Returns the floats. */
-static float *begin_run(sight_t *sight, int run, int32_t images, pixels_t *from, float **places) {
+/* A run of the first `images` images, in the places of `from`. Returns the floats. */
+static float *begin_run(sight_t *sight, int run, int32_t images, pixels_t *from) {
   const int64_t each = (int64_t)(1 + sight->plan.num_deep) * sight->plan.out_size;
   float *made = calloc((size_t)sight->rows, (size_t)each * sizeof *made);
-  for (int32_t i = 0; i < sight->rows; i++) places[i] = made + i * each;
+  for (int32_t i = 0; i < sight->rows; i++) from->places[i] = made + i * each;
   tower_choose(sight->tower, run);
-  tower_begin(sight->tower, sight->grids, images, read_pixels, from, places);
+  tower_begin(sight->tower, sight->grids, images, read_pixels, write_row, from);
   return made;
 }
 
@@ -267,11 +350,13 @@ Test(towers, runs_that_take_turns_have_their_own_bits) {
     const int32_t all = sight.rows, one = tower_num_rows(&sight.plan, sight.grids[0]);
     const int64_t width = sight.plan.out_size;
     float *expected[2] = {see(&sight, 0, sight.num_images, 0, all), see(&sight, 0, 1, 0, one)};
-    pixels_t from = {sight.pixels, sight.plan.patch_columns};
     float **places[2] = {calloc((size_t)all, sizeof(float *)),
                          calloc((size_t)all, sizeof(float *))};
-    float *made[2] = {begin_run(&sight, 0, sight.num_images, &from, places[0]),
-                      begin_run(&sight, 1, 1, &from, places[1])};
+    pixels_t from[2];
+    for (int run = 0; run < 2; run++)
+      from[run] = (pixels_t){sight.pixels, sight.plan.patch_columns, (int32_t)width, places[run]};
+    float *made[2] = {begin_run(&sight, 0, sight.num_images, &from[0]),
+                      begin_run(&sight, 1, 1, &from[1])};
     bool done[2] = {false, false};
     for (int turn = 0; !done[0] || !done[1]; turn = 1 - turn) {
       tower_choose(sight.tower, turn);
@@ -306,7 +391,7 @@ Test(towers, models_without_a_known_tower_have_no_plan) {
   static const char *const configs[] = {
       "{\"model_type\": \"llama\"}", "{\"model_type\": \"qwen3_vl\"}",
       "{\"vision_config\": {\"model_type\": \"siglip_vision_model\", \"depth\": -1}}",
-      "{\"model_type\": \"llava\", \"vision_config\": {\"model_type\": \"clip_vision_model\"}}"};
+      "{\"model_type\": \"llava\", \"vision_config\": {\"model_type\": \"dinov2\"}}"};
   for (size_t i = 0; i < ARRAY_LEN(configs); i++) {
     tower_plan_t plan;
     inferd_error_t error = {0};
@@ -330,6 +415,9 @@ Test(towers, configs_are_refused_by_key_and_value) {
       {"qwen3_vl", "\"in_channels\": 4", "in_channels", "4"},
       {"qwen3_vl", "\"patch_size\": [16, 16]", "patch_size", "array"},
       {"qwen3_vl", "\"rope_parameters\": {\"rope_type\": \"yarn\"}", "rope_type", "yarn"},
+      {"qwen2_vl", "\"embed_dim\": 1282", "hidden_size", "heads"},
+      {"qwen2_vl", "\"mlp_ratio\": 52", "mlp_ratio", "52"},
+      {"qwen2_vl", "\"hidden_act\": \"silu\"", "hidden_act", "silu"},
       {"qwen2_5_vl", "\"window_size\": 27", "window_size", "27"},
       {"qwen2_5_vl", "\"fullatt_block_indexes\": [31, 32]", "fullatt_block_indexes", "is 32"},
       {"qwen2_5_vl", "\"hidden_act\": \"gelu_new\"", "hidden_act", "gelu_new"},
@@ -357,9 +445,24 @@ Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
       {"mistral3", TEXT_48 ", \"vision_feature_layer\": -2", "vision_feature_layer", "-2"},
       {"mistral3", TEXT_48 ", \"vision_feature_layer\": [-2, -1]", "vision_feature_layer", "-1"},
       {"mistral3", TEXT_48 ", \"projector_hidden_act\": \"silu\"", "projector_hidden_act", "silu"},
-      {"llava", TEXT_48 ", \"vision_feature_select_strategy\": \"full\"", "vision_feature_layer",
-       "-1"},
-      {"llava", TEXT_48 ", \"vision_feature_layer\": -1", "vision_feature_select_strategy", "full"},
+      {"llava",
+       TEXT_48 ", \"vision_feature_select_strategy\": \"full\", \"vision_config\": "
+               "{\"model_type\": \"pixtral\"}",
+       "vision_feature_layer", "-1"},
+      {"llava",
+       TEXT_48 ", \"vision_feature_layer\": -1, \"vision_config\": {\"model_type\": "
+               "\"pixtral\"}",
+       "vision_feature_select_strategy", "full"},
+      {"llava_onevision", TEXT_48 ", \"vision_feature_layer\": 0", "vision_feature_layer", "0"},
+      {"llava_onevision", TEXT_48 ", \"vision_feature_layer\": 27", "vision_feature_layer", "27"},
+      {"llava_onevision", TEXT_48 ", \"vision_feature_layer\": -27", "vision_feature_layer", "-27"},
+      {"llava_onevision", TEXT_48 ", \"vision_feature_select_strategy\": \"default\"",
+       "vision_feature_select_strategy", "full"},
+      {"llava_next", TEXT_48 ", \"vision_feature_select_strategy\": \"full\"",
+       "vision_feature_select_strategy", "default"},
+      {"llava_next", TEXT_48 ", \"vision_feature_layer\": [-2, -5]", "vision_feature_layer", "24"},
+      {"llava_next", TEXT_48 ", \"vision_config\": {\"hidden_act\": \"silu\"}", "hidden_act",
+       "quick_gelu"},
       {"smolvlm", TEXT_48 ", \"scale_factor\": 0", "scale_factor", "0"},
       {"internvl", TEXT_48 ", \"downsample_ratio\": 0.3", "downsample_ratio", "0.3"},
       {"internvl", TEXT_48 ", \"vision_config\": {\"use_qk_norm\": true}", "use_qk_norm", "true"},
@@ -414,6 +517,9 @@ static void one_layer_more(tower_plan_t *plan) {
 static void one_layer_less(tower_plan_t *plan) {
   plan->num_layers--;
 }
+static void one_layer_read_less(tower_plan_t *plan) {
+  plan->spare_layers--;
+}
 static void wider(tower_plan_t *plan) {
   plan->mlp_width++;
 }
@@ -436,6 +542,9 @@ Test(towers, files_that_do_not_fit_are_refused_by_tensor) {
   check_refused("qwen3-vl", wider, "blocks.0.mlp.linear_fc1.weight has shape [20, 16]");
   check_refused("qwen3-vl", no_deepstack, "begin with model.visual.");
   check_refused("mistral3", one_layer_less, "begin with vision_tower. or multi_modal_projector.");
+  check_refused("llava-onevision", one_layer_less,
+                "begin with vision_tower. or multi_modal_projector.");
+  check_refused("llava-next", one_layer_read_less, "begin with vision_tower.");
   check_refused("internvl", one_layer_more, "vision_tower.encoder.layer.2.layernorm_before.weight");
 }
 
