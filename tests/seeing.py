@@ -11,7 +11,8 @@ import struct
 import zlib
 from pathlib import Path
 
-KINDS = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+OLD = KINDS[:2]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
            "<|image_pad|>", "<|video_pad|>"]
 PAD = 256 + SPECIAL.index("<|image_pad|>")
@@ -64,8 +65,8 @@ def write_tokenizer(directory):
 def config_of(kind, text=(), sight=()):
     """config.json with a text model of 64 columns; a tower whose merger is wider than that."""
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
-    name = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe",
-            "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}[kind]
+    name = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
+            "qwen3_vl_moe": "Qwen3VLMoe", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}[kind]
     made = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 48,
             "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
             "head_dim": 16, "max_position_embeddings": 2048, "tie_word_embeddings": False,
@@ -88,9 +89,14 @@ def config_of(kind, text=(), sight=()):
         made.update(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                     shared_expert_intermediate_size=16, decoder_sparse_step=1,
                     norm_topk_prob=True)
-    if kind == "qwen2_5_vl":
+    if kind in OLD:
         del tower["num_position_embeddings"], made["head_dim"]
+    if kind == "qwen2_5_vl":
         tower.update(window_size=16, fullatt_block_indexes=[1])
+    if kind == "qwen2_vl":
+        tower.update(embed_dim=tower["hidden_size"], hidden_size=tower.pop("out_hidden_size"),
+                     mlp_ratio=1)
+        del tower["intermediate_size"]
     made.update(text)
     tower.update(sight)
     return {"architectures": [f"{name}ForConditionalGeneration"], "model_type": kind,
@@ -130,10 +136,10 @@ def attention(at, kind, text):
     for name, rows in (("q_proj", gated * heads * head), ("k_proj", kv * head),
                        ("v_proj", kv * head)):
         yield f"{at}.{name}.weight", (rows, hidden)
-        if kind == "qwen2_5_vl":
+        if kind in OLD:
             yield f"{at}.{name}.bias", (rows,)
     yield f"{at}.o_proj.weight", (hidden, heads * head)
-    if kind != "qwen2_5_vl":
+    if kind not in OLD:
         yield f"{at}.q_norm.weight", (head,)
         yield f"{at}.k_norm.weight", (head,)
 
@@ -152,7 +158,7 @@ def delta(at, text):
 
 
 def text_tensors(kind, text):
-    prefix = "model" if kind == "qwen2_5_vl" else "model.language_model"
+    prefix = "model" if kind in OLD else "model.language_model"
     hidden = text["hidden_size"]
     yield "lm_head.weight", (text["vocab_size"], hidden)
     yield f"{prefix}.embed_tokens.weight", (text["vocab_size"], hidden)
@@ -177,17 +183,19 @@ def with_bias(tensors):
         yield name.replace(".weight", ".bias"), shape[:1]
 
 
-def merger(at, names, wide, norm, out):
+def merger(at, names, wide, norm, out, biased=True):
     yield from with_bias([(f"{at}.{names[1]}.weight", (wide, wide)),
                           (f"{at}.{names[2]}.weight", (out, wide))])
     shapes = [(f"{at}.{names[0]}.weight", (norm,))]
-    yield from shapes if names[0] == "ln_q" else with_bias(shapes)
+    yield from with_bias(shapes) if biased else shapes
 
 
 def tower_tensors(kind, sight):
-    old = kind == "qwen2_5_vl"
+    old, plain = kind in OLD, kind == "qwen2_5_vl"
     at = "visual" if old else "model.visual"
-    width, inner, out = sight["hidden_size"], sight["intermediate_size"], sight["out_hidden_size"]
+    width = sight.get("embed_dim", sight["hidden_size"])
+    inner = sight.get("intermediate_size", width * sight.get("mlp_ratio", 1))
+    out = sight.get("out_hidden_size", sight["hidden_size"])
     wide = width * sight["spatial_merge_size"] ** 2
     patch = (width, 3, sight["temporal_patch_size"], *[sight["patch_size"]] * 2)
     patches = [(f"{at}.patch_embed.proj.weight", patch)]
@@ -197,14 +205,15 @@ def tower_tensors(kind, sight):
     for i in range(sight["depth"]):
         block = f"{at}.blocks.{i}"
         norms = [(f"{block}.norm{j}.weight", (width,)) for j in (1, 2)]
-        yield from norms if old else with_bias(norms)
+        yield from norms if plain else with_bias(norms)
         yield from with_bias([(f"{block}.attn.qkv.weight", (3 * width, width)),
                               (f"{block}.attn.proj.weight", (width, width))])
-        yield from with_bias(mlp(f"{block}.mlp", width, inner) if old else
-                             [(f"{block}.mlp.linear_fc1.weight", (inner, width)),
-                              (f"{block}.mlp.linear_fc2.weight", (width, inner))])
+        first = f"{block}.mlp.{'' if old else 'linear_'}fc"
+        yield from with_bias(mlp(f"{block}.mlp", width, inner) if plain else
+                             [(f"{first}1.weight", (inner, width)),
+                              (f"{first}2.weight", (width, inner))])
     names = ("ln_q", "mlp.0", "mlp.2") if old else ("norm", "linear_fc1", "linear_fc2")
-    yield from merger(f"{at}.merger", names, wide, width, out)
+    yield from merger(f"{at}.merger", names, wide, width, out, not plain)
     for i in range(len(sight.get("deepstack_visual_indexes", []))):
         yield from merger(f"{at}.deepstack_merger_list.{i}", names, wide, wide, out)
 

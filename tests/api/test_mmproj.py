@@ -16,7 +16,7 @@ from harness import Server, run
 from test_pictures import A, B, ask, user
 
 QUESTIONS = [[user("first", A, "then", B, "?")], [user(B, "what is this")], [user("words")]]
-KINDS = ("qwen2_5_vl", "qwen3_vl")
+KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 WIDE = {"hidden_size": 64, "num_heads": 2, "intermediate_size": 96}  # whole blocks of 32 columns
 
 
@@ -82,7 +82,7 @@ def add_tower(writer, name, values, kind, table, deep):
     if short.startswith("visual.merger.linear_fc"):
         number, end = short[len("visual.merger.linear_fc"):].split(".")
         return add(writer, f"mm.{2 * (int(number) - 1)}.{end}", values, kind)
-    if short.startswith("visual.merger.norm."):
+    if short.startswith(("visual.merger.norm.", "visual.merger.ln_q.")):
         return add(writer, f"v.post_ln.{short.rsplit('.', 1)[1]}", values, kind)
     return add(writer, table.get_name(short, (".weight", ".bias")), values, kind)
 
@@ -96,18 +96,21 @@ def make(folder, model, kind=Type.F32, twin=None, **said):
     writer.add_type(GGUFType.MMPROJ)
     writer.add_clip_has_vision_encoder(True)
     side = int(sight.get("num_position_embeddings", 1) ** 0.5)
-    writer.add_vision_image_size(560 if config["model_type"] == "qwen2_5_vl"
+    writer.add_vision_image_size(560 if config["model_type"] in seeing.OLD
                                  else side * sight["patch_size"])
     writer.add_vision_patch_size(sight["patch_size"])
-    writer.add_vision_embedding_length(sight["hidden_size"])
-    writer.add_vision_feed_forward_length(sight["intermediate_size"])
+    writer.add_vision_embedding_length(sight.get("embed_dim", sight["hidden_size"]))
+    writer.add_vision_feed_forward_length(  # of Qwen2-VL the converter writes another number
+        sight.get("intermediate_size", sight["hidden_size"]))
     writer.add_vision_block_count(sight["depth"])
     writer.add_vision_head_count(sight["num_heads"])
     writer.add_vision_projection_dim(said.get("width", config["text_config"]["hidden_size"]))
     writer.add_vision_image_mean([0.48145466, 0.4578275, 0.40821073])
     writer.add_vision_image_std([0.26862954, 0.26130258, 0.27577711])
     writer.add_vision_attention_layernorm_eps(1e-6)
-    if config["model_type"] == "qwen2_5_vl":
+    if config["model_type"] == "qwen2_vl":
+        writer.add_clip_projector_type(VisionProjectorType.QWEN2VL)
+    elif config["model_type"] == "qwen2_5_vl":
         writer.add_clip_projector_type(said.get("projector", VisionProjectorType.QWEN25VL))
         writer.add_vision_use_silu(True)
         writer.add_vision_n_wa_pattern(sight["fullatt_block_indexes"][0] + 1)
@@ -138,6 +141,8 @@ def model_of(directory, kind):
     """The limits of pictures are those of the class, which is all that a mmproj file says."""
     sight = {**WIDE, **({"window_size": 112, "fullatt_block_indexes": [1]}
                         if kind == "qwen2_5_vl" else {})}
+    if kind == "qwen2_vl":
+        sight = {"embed_dim": WIDE["hidden_size"], "num_heads": WIDE["num_heads"], "mlp_ratio": 2}
     return seeing.make(directory, kind, sight=sight, pixels=(56 * 56, 28 * 28 * 1280))
 
 
@@ -163,7 +168,7 @@ def test_check_names_the_file(inferd, tmp_path):
 
 
 @pytest.mark.parametrize("said, words", [
-    ({"projector": "resampler"}, 'supported: qwen2.5vl_merger'),
+    ({"projector": "resampler"}, "supported: qwen2vl_merger"),
     ({"width": 65}, "makes rows of 65 values, the text model reads 64"),
     ({"without": "model.visual.blocks.1.attn.proj.weight"},
      "tensor v.blk.1.attn_out.weight is missing")])

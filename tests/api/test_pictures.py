@@ -10,6 +10,7 @@ import pytest
 
 import seeing
 import seeing_gemma4
+import seeing_llava
 from harness import PATIENCE, Server, Stream, run, wait_until
 
 BLOCK = 16
@@ -49,6 +50,7 @@ QUESTIONS = [LONG, [user(A, "what is this")], [user("compare", C, B)], [user("on
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeing")
     return {**{kind: seeing.make(folder / kind, kind) for kind in seeing.KINDS},
+            **{kind: seeing_llava.make(folder / kind, kind) for kind in seeing_llava.KINDS},
             "gemma4": seeing_gemma4.make(folder / "gemma4"),
             "gemma4-large": seeing_gemma4.make(folder / "gemma4-large", large=True)}
 
@@ -70,7 +72,7 @@ def server(seer):
 
 # ---- the same bits ----
 
-@pytest.mark.parametrize("kind", [*seeing.KINDS, "gemma4", "gemma4-large"])
+@pytest.mark.parametrize("kind", [*seeing.KINDS, *seeing_llava.KINDS, "gemma4", "gemma4-large"])
 def test_bits_do_not_depend_on_steps_others_and_blocks(start, models, kind):
     """Prompts in steps of few tokens, all at once, in so few blocks that choices are preempted."""
     plain = start(models[kind], "--no-enable-prefix-caching")

@@ -161,7 +161,7 @@ def read(processor, messages):
 
 def pixels(made):
     return {key: made[key] for key in ("pixel_values", "image_grid_thw", "image_sizes",
-                                          "image_position_ids")
+                                          "image_position_ids", "batch_num_images")
             if key in made}
 
 

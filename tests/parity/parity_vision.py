@@ -68,11 +68,11 @@ def model_of(kind, rng):
     head = rng.choice([8, 16, 32])
     text = text_of(rng, head)
     if not kind.startswith("qwen"):
-        return vision_families.model_of(kind, rng, text)
+        return vision_families.model_of(kind, rng, text, 1 + (kind in vision_families.PACKED))
     sight = sight_of(rng, text)
     rope = {"rope_type": "default", "rope_theta": rng.choice([1e3, 1e4, 1e6])}
-    name = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe",
-            "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}[kind]
+    name = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL",
+            "qwen3_vl_moe": "Qwen3VLMoe", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}[kind]
     if kind.startswith("qwen3_5"):
         part = rng.choice([0.25, 0.5]) if head > 8 else 0.5
         rope |= {"partial_rotary_factor": part,
@@ -92,6 +92,11 @@ def model_of(kind, rng):
         text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
                  "shared_expert_intermediate_size": 16, "decoder_sparse_step": 1,
                  "norm_topk_prob": True}
+    if kind == "qwen2_vl":
+        sight = {key: sight[key] for key in ("depth", "num_heads", "patch_size",
+                                             "spatial_merge_size", "temporal_patch_size")
+                 } | {"embed_dim": sight["hidden_size"], "hidden_size": text["hidden_size"],
+                      "mlp_ratio": rng.choice([1, 2, 4])}
     if kind == "qwen2_5_vl":
         del sight["num_position_embeddings"]
         sight |= {"window_size": 4 * rng.randint(1, 5),
@@ -213,13 +218,13 @@ def whole_chunks(chunks, ends):
     return cut
 
 
-def drive(options, directory, ids, positions, grids, chunks, sees):
+def drive(options, directory, ids, positions, grids, chunks, sees, packed):
     ends = seen_until(ids) if sees else []
     if sees:
         chunks = whole_chunks(chunks, ends)
-    lists = [[len(ids), len(grids), PAD, len(chunks), int(sees)], chunks, ids,
+    lists = [[len(ids), len(grids), PAD, len(chunks), int(sees), len(packed)], chunks, ids,
              positions.flatten().tolist() if grids and positions is not None else [-1], ends,
-             *grids]
+             *grids, *packed]
     text = "\n".join(" ".join(map(str, numbers)) for numbers in lists)
     made = subprocess.run([f"{options.build}/vision_driver", directory, "auto",
                            directory / "pixels"], input=text.encode(), capture_output=True)
@@ -263,24 +268,28 @@ def compare(options, kind, seed):
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         model = build(directory, model_of(kind, rng), seed % (1 << 31))
-        pictures = [picture(rng) for _ in range(rng.randint(0, 4))]
+        most = 2 if kind in vision_families.PACKED else 4  # prompts have at most 512 tokens
+        pictures = [picture(rng) for _ in range(rng.randint(0, most))]
         if kind == "mistral3" and len(pictures) == 1:  # transformers fails if it is one token
             pictures[0] = pictures[0].resize((pictures[0].width + 6, pictures[0].height))
-        inputs, grids, places = {}, [], []
+        inputs, grids, places, packed = {}, [], [], []
         (directory / "pixels").write_bytes(b"")
         if pictures:
             inputs, rows, grids, places = show(model.config, pictures)
             (directory / "pixels").write_bytes(rows.contiguous().numpy().tobytes())
+        if kind in vision_families.PACKED:
+            vision_families.write_processor(directory, model.config.to_dict(), 2)
+            packed = [picture.size for picture in pictures]
         start = prompt(rng, places)
         ids = generate(model, start, inputs)
         both = model.config.text_config.to_dict().get("use_bidirectional_attention") == "vision"
         sees = (kind == "gemma3" or both) and bool(grids)
         theirs, positions = whole(model, ids, inputs)
-        ours = drive(options, directory, ids, positions, grids, [len(start), 1], sees)
+        ours = drive(options, directory, ids, positions, grids, [len(start), 1], sees, packed)
         bounds = bounds_of(model, ids, inputs, theirs)
         why, worst = judge(ours, theirs, ids, len(start), bounds)
         for chunks in ([len(ids)], [1], [rng.randint(1, 20) for _ in range(len(ids))]):
-            again = drive(options, directory, ids, positions, grids, chunks, sees)
+            again = drive(options, directory, ids, positions, grids, chunks, sees, packed)
             if not why and again.tobytes() != ours.tobytes():
                 why = f"other bits in chunks of {chunks[:8]}"
         print(f"{'FAIL' if why else 'ok  '} {kind} seed {seed}: {len(pictures)} pictures, "
@@ -296,8 +305,9 @@ def main():
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    kinds = [kind for kind in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe",
-                               *vision_families.NAMES) if options.only in (kind, "")]
+    kinds = [kind for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5",
+                               "qwen3_5_moe", *vision_families.NAMES)
+             if options.only in (kind, "")]
     print(f"seed {options.seed}")
     equal = sum(compare(options, kinds[i % len(kinds)], options.seed + i)
                 for i in range(options.count))

@@ -17,7 +17,9 @@ import transformers
 BEGIN, END, PAD, BREAK, WHOLE = 60, 61, 62, 59, 58  # ids
 PATCH, SIDE = 2, 12  # pixels of a patch; of a view where all are squares
 NAMES = {"mistral3": "Mistral3", "llava": "Llava", "smolvlm": "SmolVLM", "idefics3": "Idefics3",
-         "internvl": "InternVL", "gemma3": "Gemma3", "gemma4": "Gemma4"}
+         "internvl": "InternVL", "gemma3": "Gemma3", "gemma4": "Gemma4", "llava_clip": "Llava",
+         "llava_next": "LlavaNext", "llava_onevision": "LlavaOnevision"}
+PACKED = ("llava_next", "llava_onevision")  # tiles are joined to one grid
 
 
 def sight_of(kind, rng, times):
@@ -38,6 +40,12 @@ def sight_of(kind, rng, times):
         return {**sight, "model_type": "gemma4_vision", "head_dim": 16, "pooling_kernel_size": 3,
                 "num_key_value_heads": heads, "position_embedding_size": 256,
                 "use_clipped_linears": rng.random() < 0.5, "standardize": rng.random() < 0.5}
+    if kind == "llava_onevision":
+        return {**sight, "model_type": "siglip_vision_model", "image_size": side,
+                "vision_use_head": False}
+    if kind in ("llava_clip", "llava_next"):
+        return {**sight, "model_type": "clip_vision_model", "image_size": side,
+                "projection_dim": 8}
     return {**sight, "model_type": f"{kind}_vision",
             "image_size": times * rng.choice([SIDE, 16, 54])}
 
@@ -62,6 +70,22 @@ def gemma4_text(rng, text):
             "use_bidirectional_attention": "vision" if large else None}
 
 
+def llava_keys(kind, rng, sight, times):
+    side = SIDE * times
+    one = kind == "llava_onevision"
+    keys = {"model_type": kind.removesuffix("_clip"), "image_token_index": PAD,
+            "multimodal_projector_bias": rng.random() < 0.5,
+            "vision_feature_layer": -rng.randint(1, sight["num_hidden_layers"]),
+            "vision_feature_select_strategy": "full" if one else "default"}
+    if kind in PACKED:
+        keys["image_grid_pinpoints"] = [[side * rows, side * columns] for rows, columns in (
+            (1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (3, 1))]
+    if one:
+        keys |= {"vision_aspect_ratio": rng.choice(["anyres_max_1", "anyres_max_2",
+                                                    "anyres_max_9"])}
+    return keys
+
+
 def model_of(kind, rng, text, times=1):
     """A config around a text model with these numbers; pictures are as many times larger."""
     merge = rng.choice([1, 2, 3] if kind == "mistral3" else [2, 3])
@@ -69,6 +93,9 @@ def model_of(kind, rng, text, times=1):
     config = {"architectures": [f"{NAMES[kind]}ForConditionalGeneration"], "model_type": kind,
               "dtype": "float32", "tie_word_embeddings": text["tie_word_embeddings"],
               "text_config": text, "vision_config": sight_of(kind, rng, times)}
+    if kind.startswith("llava_"):
+        text["model_type"] = "qwen2" if kind == "llava_onevision" else "llama"
+        return config | llava_keys(kind, rng, config["vision_config"], times)
     if kind in ("mistral3", "llava"):
         text |= {"model_type": "mistral", "sliding_window": None, "rms_norm_eps": 1e-5}
         config |= {"image_token_index": PAD, "vision_feature_layer": -1,
@@ -97,6 +124,12 @@ def processor_of(config, times=1):
     """The class of an image processor, its arguments, and those of a call."""
     kind, side, patch = config["model_type"], SIDE * times, PATCH * times
     square = {"height": side, "width": side}
+    edge = {"size": {"shortest_edge": side}, "crop_size": square}
+    if config["vision_config"]["model_type"] == "clip_vision_model" and kind == "llava":
+        return "CLIP", edge, {}
+    if kind in PACKED:
+        return NAMES[kind], {**({"size": square} if kind == "llava_onevision" else edge),
+                             "image_grid_pinpoints": config["image_grid_pinpoints"]}, {}
     if kind in ("mistral3", "llava"):
         merge = config.get("spatial_merge_size", 1)
         return "Pixtral", {"size": {"longest_edge": 40 * times}, "patch_size": {
@@ -133,6 +166,16 @@ def tokens_of(config):
     return (side // config.get("scale_factor", 1)) ** 2
 
 
+def views_of(config, made):
+    """The views of each picture, without those that fill a batch."""
+    split = transformers.models.llava_next.modeling_llava_next.image_size_to_num_patches
+    counts = [split(size, config["image_grid_pinpoints"], config["vision_config"]["image_size"])
+              for size in made["image_sizes"]]
+    if made.get("batch_num_images", [1])[0] != 1:
+        counts = [1] * len(counts)
+    return [views[:count] for views, count in zip(made["pixel_values"].float(), counts)]
+
+
 def show_gemma4(made):
     inputs = {"pixel_values": made["pixel_values"].float(),
               "image_position_ids": made["image_position_ids"]}
@@ -145,29 +188,44 @@ def show_gemma4(made):
 def show(config, shown):
     """Inputs of the model, rows of patches, the grid of each view, and of each picture the ids in
     its place."""
-    name, arguments, more = processor_of(config)
+    times = 1 + (config["model_type"] in PACKED)
+    name, arguments, more = processor_of(config, times)
     cls = getattr(transformers, f"{name}ImageProcessor")
     processor = cls(**arguments)
-    nested = "return_row_col_info" in more
+    nested = "return_row_col_info" in more or name == "LlavaOnevision"
     made = processor([shown] if nested else shown, return_tensors="pt", **more)
     values = made["pixel_values"].float()
     if config["model_type"] == "gemma4":
         return show_gemma4(made)
     sizes = made.get("image_sizes")
     views = values[0] if values.dim() == 5 else values
-    if sizes is not None:
+    if config["model_type"] in PACKED:
+        views = torch.cat(views_of(config, made))
+    elif sizes is not None:
         views = [view[:, :h, :w] for view, (h, w) in zip(views, sizes.tolist())]
-    said = {"patch_size": PATCH, "spatial_merge_size": config.get("spatial_merge_size", 1),
-            "image_seq_length": tokens_of(config)}
+    said = {"patch_size": PATCH * times, "spatial_merge_size": config.get("spatial_merge_size", 1),
+            "image_seq_length": tokens_of(config), "num_image_tokens": tokens_of(config),
+            "vision_aspect_ratio": config.get("vision_aspect_ratio")}
     row = {"preprocessor": {"image_processor_type": f"{name}ImageProcessor"}, "processor": said}
     texts = [vectors.text_of(row, SimpleNamespace(inputs=made, processor=processor), i)
              for i in range(len(shown))]
     inputs = {"pixel_values": values}
     if sizes is not None:
         inputs["image_sizes"] = torch.as_tensor(sizes)
-    rows = torch.cat([vectors.by_rows(view, PATCH) for view in views])
-    return inputs, rows, [[view.shape[1] // PATCH, view.shape[2] // PATCH] for view in views], [
+    if "batch_num_images" in made:
+        inputs["batch_num_images"] = torch.as_tensor(made["batch_num_images"])
+    patch = PATCH * times
+    rows = torch.cat([vectors.by_rows(view, patch) for view in views])
+    return inputs, rows, [[view.shape[1] // patch, view.shape[2] // patch] for view in views], [
         ids_of(text) for text in texts]
+
+
+def write_processor(directory, config, times=1):
+    """preprocessor_config.json, as transformers writes it; the processor."""
+    name, arguments, _ = processor_of(config, times)
+    pictures = getattr(transformers, f"{name}ImageProcessor")(**arguments)
+    pictures.save_pretrained(directory)
+    return pictures
 
 
 # ---- directories ----
@@ -180,7 +238,9 @@ MARKS = {"mistral3": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
          "smolvlm": ("<fake_token_around_image>", "<global-img>", "<image>"),
          "idefics3": ("<fake_token_around_image>", "<global-img>", "<image>"),
          "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
-         "gemma4": ("<|image>", "<image|>", "<|image|>")}
+         "gemma4": ("<|image>", "<image|>", "<|image|>"),
+         **dict.fromkeys(("llava_clip", "llava_next", "llava_onevision"),
+                         ("<image_begin>", "<image_end>", "<image>"))}
 PLACES = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 
 
@@ -235,9 +295,7 @@ def make(directory, kind, seed):
     model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
     write_tokenizer(directory, kind)
-    name, arguments, _ = processor_of(config, TIMES)
-    pictures = getattr(transformers, f"{name}ImageProcessor")(**arguments)
-    pictures.save_pretrained(directory)
+    pictures = write_processor(directory, config, TIMES)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     template = (directory / "chat_template.jinja").read_text()
     said = {"mistral3": {"patch_size": PATCH * TIMES,
@@ -245,14 +303,23 @@ def make(directory, kind, seed):
             "internvl": {"image_seq_length": tokens_of(config)},
             "gemma3": {"image_seq_length": config.get("mm_tokens_per_image")},
             "gemma4": {},
+            "llava_onevision": {"num_image_tokens": tokens_of(config),
+                                "vision_feature_select_strategy": "full",
+                                "vision_aspect_ratio": config.get("vision_aspect_ratio")},
+            **dict.fromkeys(("llava_clip", "llava_next"), {
+                "patch_size": PATCH * TIMES, "num_additional_image_tokens": 1,
+                "vision_feature_select_strategy": "default"}),
             "idefics3": {"image_seq_len": tokens_of(config)}}
     what = {"llava": "mistral3", "smolvlm": "idefics3"}.get(kind, kind)
     names = {"mistral3": "PixtralProcessor", "internvl": "InternVLProcessor",
              "idefics3": "Idefics3Processor", "gemma3": "Gemma3Processor",
-             "gemma4": "Gemma4Processor"}
+             "gemma4": "Gemma4Processor", "llava_clip": "LlavaProcessor",
+             "llava_next": "LlavaNextProcessor", "llava_onevision": "LlavaOnevisionProcessor"}
     (directory / "processor_config.json").write_text(json.dumps(
         {"processor_class": names[what], **said[what]}))
     more = {"video_processor": transformers.InternVLVideoProcessor()} if kind == "internvl" else {}
+    if kind == "llava_onevision":
+        more = {"video_processor": transformers.LlavaOnevisionVideoProcessor()}
     if kind == "gemma4":
         more = {"video_processor": transformers.Gemma4VideoProcessor(),
                 "feature_extractor": transformers.Gemma4AudioFeatureExtractor()}

@@ -45,6 +45,7 @@ struct projector {
   const char *around, *type, *processor, *token;
   const char *norm, *mix, *up, *down;             /* names of the merger's tensors */
   const char *layers, *heads;                     /* what vision_config calls these numbers */
+  const char *width;                              /* the same, NULL = hidden_size */
   void (*write)(mmproj_words_t *words);           /* members of vision_config */
   void (*write_around)(mmproj_words_t *words);    /* of the model; may be NULL */
   void (*write_processor)(mmproj_words_t *words); /* may be NULL */
@@ -171,6 +172,18 @@ static void write_qwen(mmproj_words_t *words) {
   put_int(words, "spatial_merge_size", number_of(words, "spatial_merge_size", 2));
 }
 
+/* feed_forward_length is the width of the text model in these files. */
+static void write_qwen2(mmproj_words_t *words) {
+  const gguf_tensor_t *up = gguf_tensor(words->gguf, "v.blk.0.ffn_up.weight");
+  const int64_t width = number_of(words, "embedding_length", -1);
+  put_int(words, "spatial_merge_size", number_of(words, "spatial_merge_size", 2));
+  put_int(words, "hidden_size", number_of(words, "projection_dim", -1));
+  if (up == NULL || up->rank != 2 || width < 1 || up->shape[0] % width != 0)
+    refuse(words, "v.blk.0.ffn_up.weight", "is no matrix of a multiple of embedding_length");
+  else
+    put_int(words, "mlp_ratio", up->shape[0] / width);
+}
+
 static void write_qwen2_5(mmproj_words_t *words) {
   write_qwen(words);
   put_layers(words, "fullatt_block_indexes", is_full);
@@ -260,7 +273,13 @@ static void write_internvl_processor(mmproj_words_t *words) {
   .write_processor = write_qwen_processor
 #define VIT .layers = "num_hidden_layers", .heads = "num_attention_heads"
 
-static const projector_t projectors[] = {{.kind = "qwen2.5vl_merger",
+static const projector_t projectors[] = {{.kind = "qwen2vl_merger",
+                                          .around = "qwen2_vl",
+                                          .type = "qwen2_vl",
+                                          QWEN,
+                                          .width = "embed_dim",
+                                          .write = write_qwen2},
+                                         {.kind = "qwen2.5vl_merger",
                                           .around = "qwen2_5_vl",
                                           .type = "qwen2_5_vl",
                                           QWEN,
@@ -340,11 +359,11 @@ static const projector_t *find_projector(mmproj_words_t *words) {
     if (strlen(projectors[i].kind) == length && memcmp(projectors[i].kind, text, length) == 0)
       return &projectors[i];
   }
-  words->code =
-      error_set(words->error, ERR_MODEL_MALFORMED, "clip.projector_type",
-                "%s: \"clip.projector_type\" is \"%s\", supported: qwen2.5vl_merger, "
-                "qwen3vl_merger, gemma3, idefics3, pixtral, internvl",
-                gguf_path(words->gguf, 0), error_quote(shown, sizeof shown, text, length));
+  words->code = error_set(
+      words->error, ERR_MODEL_MALFORMED, "clip.projector_type",
+      "%s: \"clip.projector_type\" is \"%s\", supported: qwen2vl_merger, qwen2.5vl_merger, "
+      "qwen3vl_merger, gemma3, idefics3, pixtral, internvl",
+      gguf_path(words->gguf, 0), error_quote(shown, sizeof shown, text, length));
   return NULL;
 }
 
@@ -363,7 +382,8 @@ static void write_all(mmproj_words_t *words) {
   put_int(words, "image_size", words->image);
   put_int(words, "patch_size", words->patch);
   put_int(words, projector->layers, words->layers);
-  put_int(words, "hidden_size", number_of(words, "embedding_length", -1));
+  put_int(words, projector->width != NULL ? projector->width : "hidden_size",
+          number_of(words, "embedding_length", -1));
   put_int(words, "intermediate_size", number_of(words, "feed_forward_length", -1));
   put_int(words, projector->heads, number_of(words, "attention.head_count", -1));
   projector->write(words);
