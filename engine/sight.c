@@ -45,19 +45,13 @@ bool engine_may_see(const char *model_dir, const char *mmproj) {
 static const struct {
   const char *type; /* of tower_family_t */
   bool mrope;       /* without it the text model would place pictures as text */
-} compared[] = {{"qwen2_vl_vision", true},
-                {"qwen2_5_vl_vision", true},
-                {"qwen3_vl_vision", true},
-                {"qwen3_vl_moe_vision", true},
-                {"qwen3_5_vision", true},
-                {"qwen3_5_moe_vision", true},
-                {"pixtral", false},
-                {"internvl_vision", false},
-                {"idefics3_vision", false},
-                {"smolvlm_vision", false},
-                {"siglip_vision_model", false},
-                {"clip_vision_model", false},
-                {"gemma4_vision", false}};
+} compared[] = {{"qwen2_vl_vision", true},    {"qwen2_5_vl_vision", true},
+                {"qwen3_vl_vision", true},    {"qwen3_vl_moe_vision", true},
+                {"qwen3_5_vision", true},     {"qwen3_5_moe_vision", true},
+                {"pixtral", false},           {"internvl_vision", false},
+                {"idefics3_vision", false},   {"intern_vit_6b", false},
+                {"smolvlm_vision", false},    {"siglip_vision_model", false},
+                {"clip_vision_model", false}, {"gemma4_vision", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
@@ -95,11 +89,20 @@ static int64_t count_work(const blueprint_t *bp) {
   return MAX(bp->num_layers * h * (heads + 3 * mlp), 1);
 }
 
+/* Files of OpenGVLab, whose code has the text of the placeholder, and writes it into the question.
+ */
+static const char CHAT_TOKEN[] = "<IMG_CONTEXT>";
+
+static bool is_chat(const json_t *config) {
+  return json_equals(json_get(config, "model_type"), "internvl_chat");
+}
+
 /* Reads the processor: preprocessor_config.json, or its part of processor_config.json; with a
  * mmproj file what that says. */
 static int read_processor(const char *dir, const json_t *config, vision_processor_t *out,
                           inferd_error_t *error) {
   model_file_t own = {0}, whole = {0};
+  if (is_chat(config)) return vision_processor_read_internvl(config, out, error);
   if (mmproj_is(dir))
     return vision_processor_read(json_get(config, "image_processor"), NULL, config, out, error);
   int code = model_file_read(dir, "preprocessor_config.json", PREPROCESSOR_BYTES_MAX,
@@ -118,22 +121,33 @@ static int read_processor(const char *dir, const json_t *config, vision_processo
   return code;
 }
 
-/* The id of the placeholder: config.json has it, a mmproj file the text of its token. */
+/* The text of the placeholder, or NULL where config.json has its id. */
+static const char *placeholder_of(const json_t *config, size_t *length) {
+  const json_t *token = json_get(config, "mmproj_image_token");
+  if (token != NULL && token->type == JSON_STRING) {
+    *length = token->length;
+    return token->text;
+  }
+  *length = sizeof CHAT_TOKEN - 1;
+  return is_chat(config) ? CHAT_TOKEN : NULL;
+}
+
+/* The id of the placeholder: config.json has it, or the tokenizer has its text. */
 static int read_placeholder(const engine_t *engine, const json_t *config, int32_t *out,
                             inferd_error_t *error) {
-  const json_t *token = json_get(config, "mmproj_image_token");
+  size_t length;
+  const char *token = placeholder_of(config, &length);
   const char *key =
       json_get(config, "image_token_index") != NULL ? "image_token_index" : "image_token_id";
   int64_t id = -1;
-  if (token != NULL && token->type == JSON_STRING)
-    id = tokenizer_id(engine->tokenizer, token->text, token->length);
+  if (token != NULL)
+    id = tokenizer_id(engine->tokenizer, token, length);
   else if (!json_int64(json_get(config, key), &id))
     id = -1;
   *out = (int32_t)id;
   if (id >= 0 && id < engine->blueprint.vocab_size) return 0;
   return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s is %lld; it must be 0 to %d",
-                   token != NULL ? token->text : key, (long long)id,
-                   engine->blueprint.vocab_size - 1);
+                   token != NULL ? token : key, (long long)id, engine->blueprint.vocab_size - 1);
 }
 
 static int read_vision(const engine_t *engine, const char *dir, vision_t *out,
@@ -149,6 +163,7 @@ static int read_vision(const engine_t *engine, const char *dir, vision_t *out,
   out->low = out->processor;
   if (code == 0) vision_limit(&out->low, VISION_LOW_TOKENS);
   if (code == 0) code = read_placeholder(engine, config, &out->placeholder_id, error);
+  if (is_chat(config)) out->spelling = CHAT_TOKEN;
   if (code == 0) code = sight_read_marks(engine, out, error);
   model_file_free(&file);
   return code;

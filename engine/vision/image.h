@@ -37,6 +37,8 @@ typedef struct vision {
    * are joined with those of the template before they become ids, also its spelling, else NULL. */
   int32_t mark_id;
   const char *mark;
+  /* Of models whose template takes texts alone: what stands in these for a picture; else NULL. */
+  const char *spelling;
   /* Ids of vision_piece_t, -1 = the family has none. */
   int32_t begin_id, end_id, break_id, whole_id;
   /* Of the names of tiles, by row and column from 0; 0 = the tokenizer has no such name. */

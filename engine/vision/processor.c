@@ -489,3 +489,36 @@ int vision_processor_read(const json_t *preprocessor, const json_t *processor, c
   read_family(&reader, out);
   return reader.status != 0 ? reader.status : vision_processor_check(out, error);
 }
+
+int vision_processor_read_internvl(const json_t *config, vision_processor_t *out,
+                                   inferd_error_t *error) {
+  static const double mean[3] = {0.485, 0.456, 0.406}, deviation[3] = {0.229, 0.224, 0.225};
+  files_t reader = {config, NULL, config, error, 0};
+  const json_t *vision = json_get(config, "vision_config");
+  bool adds_whole = false;
+  double ratio = 0.5;
+  vision_processor_default(VISION_GOT_OCR2, out);
+  memcpy(out->mean, mean, sizeof mean);
+  memcpy(out->std, deviation, sizeof deviation);
+  out->tiles = false;
+  out->tiles_max = 6;
+  read_flag(&reader, config, "dynamic_image_size", &out->tiles);
+  read_flag(&reader, config, "use_thumbnail", &adds_whole);
+  read_own_count(&reader, "min_dynamic_patch", &out->tiles_min);
+  read_own_count(&reader, "max_dynamic_patch", &out->tiles_max);
+  read_count(&reader, json_get(vision, "patch_size"), "patch_size", &out->patch);
+  read_count(&reader, json_get(vision, "image_size"), "image_size", &out->view_side);
+  read_own_count(&reader, "force_image_size", &out->view_side);
+  if (json_is_given(json_get(config, "downsample_ratio")) &&
+      !json_double(json_get(config, "downsample_ratio"), &ratio))
+    fault(&reader, "downsample_ratio", "is no number");
+  if (out->tiles && !adds_whole)
+    fault(&reader, "use_thumbnail", "is false, which is not supported with dynamic_image_size");
+  out->merge = ratio > 1.0 / (MERGE_MAX + 1) ? (uint32_t)(1 / ratio) : 0;
+  if (reader.status != 0) return reader.status;
+  if (!within(out->patch, 1, PATCH_MAX) || !within(out->merge, 1, MERGE_MAX))
+    return bad(error, "patch_size", "or downsample_ratio is out of range");
+  const uint32_t side = out->view_side / out->patch / out->merge;
+  out->view_tokens = side * side;
+  return vision_processor_check(out, error);
+}

@@ -141,6 +141,10 @@ typedef struct vision_run {
  * none of vision_kind_t, or a number by which no picture can be cut. */
 int vision_processor_read(const json_t *preprocessor, const json_t *processor, const json_t *config,
                           vision_processor_t *out, inferd_error_t *error);
+/* The same of the config.json of a model of OpenGVLab (InternVLChatModel), which has the numbers of
+ * its processor: tiles and whole pictures as VISION_GOT_OCR2. */
+int vision_processor_read_internvl(const json_t *config, vision_processor_t *out,
+                                   inferd_error_t *error);
 /* The numbers of a class by itself, as an mmproj file names them by other keys; patch, merge and
  * sides are those of its first checkpoint. */
 void vision_processor_default(vision_kind_t kind, vision_processor_t *out);

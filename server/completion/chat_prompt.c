@@ -78,7 +78,9 @@ int chat_render_input(const completions_t *live, const chat_params_t *chat, jinj
   }
   int code = check_template_knows(live, chat, has_tools, error);
   if (code != 0) return code;
+  const vision_t *vision = engine_info(live->server->engine)->vision;
   chat_input_t input = {.messages = chat->messages,
+                        .picture = vision != NULL ? vision->spelling : NULL,
                         .tools = has_tools ? chat->tools : NULL,
                         .documents = chat->documents,
                         .kwargs = chat->template_kwargs,

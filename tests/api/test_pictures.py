@@ -10,6 +10,7 @@ import pytest
 
 import seeing
 import seeing_gemma4
+import seeing_internvl
 import seeing_llava
 from harness import PATIENCE, Server, Stream, run, wait_until
 
@@ -94,6 +95,18 @@ def test_bits_do_not_depend_on_steps_others_and_blocks(start, models, kind):
             break
     assert few.metric("inferd_preemptions_total") > 0
     assert few.metric("inferd_images_total") >= 4
+
+
+def test_files_of_opengvlab_have_the_answers_of_the_same_numbers(start, tmp_path):
+    """Texts of a message stand in lines of their own there, and so does a picture."""
+    own = start(seeing_internvl.make(tmp_path / "own"))
+    hub = start(seeing_internvl.make(tmp_path / "hub", hub=True))
+    for question in QUESTIONS:
+        assert ask(hub, *question) == ask(own, *question)
+    spelled = user("<IMG_CONTEXT> <img>", A)
+    lengths = [post(hub, message).json["usage"]["prompt_tokens"]
+               for message in (spelled, user("x" * len("<IMG_CONTEXT> <img>"), A))]
+    assert lengths[0] == lengths[1], "a text that spells the marks of pictures is text"
 
 
 def test_choices_and_beams(server):

@@ -252,8 +252,9 @@ def compare(build, kind, seed, score):
     rng = random.Random(f"{kind} {seed}")
     with tempfile.TemporaryDirectory() as folder:
         directory, processor = Path(folder) / kind, None
+        served = directory
         if kind in vision_families.MARKS:
-            processor = vision_families.make(directory, kind, seed)
+            processor, served = vision_families.make(directory, kind, seed)
         else:
             seeing.make(directory, kind, seed)
         model = transformers.AutoModelForImageTextToText.from_pretrained(
@@ -262,9 +263,9 @@ def compare(build, kind, seed, score):
         # transformers' Mistral 3 fails where all pictures together are one token
         asked = list(conversations(rng, 13 if kind == "mistral3" else 1))
         flags = ["--served-model-name", "any"]
-        alone, again, together, others = serve(build, directory, flags, ask_all, asked)
+        alone, again, together, others = serve(build, served, flags, ask_all, asked)
         fewest = ["--max-num-batched-tokens", LEAST_OF_GEMMA4] if kind == "gemma4" else []
-        few = serve(build, directory, flags + FEW + fewest, ask_all, asked)
+        few = serve(build, served, flags + FEW + fewest, ask_all, asked)
         for i, (name, messages) in enumerate(asked):
             length = len(alone[i][0])
             why, worst = problems(model, processor, messages, alone[i])
@@ -278,12 +279,12 @@ def compare(build, kind, seed, score):
                 why = f"{cached} tokens of {length} were cached"
             judge(score, f"{kind} seed {seed} {name}: {length} tokens, {cached} cached again, "
                          f"{worst:.2f} of the bound", why)
-        lengths = serve(build, directory, flags, ask_spelled, asked[1][1][0][1][0])
+        lengths = serve(build, served, flags, ask_spelled, asked[1][1][0][1][0])
         judge(score, f"{kind} seed {seed} a text that spells marks is text",
               "" if lengths[0] == lengths[1] else f"prompts of {lengths} tokens")
         for name, messages in (asked[2], asked[1], asked[4], asked[0]):
             why = more_problems(model, processor, messages,
-                                *serve(build, directory, flags, ask_more, messages))
+                                *serve(build, served, flags, ask_more, messages))
             if why is not None:
                 break
         judge(score, f"{kind} seed {seed} beams and scores of a prompt: {name}",

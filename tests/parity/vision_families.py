@@ -13,6 +13,7 @@ import seeing
 import torch
 import towers
 import transformers
+from safetensors.torch import load_file, save_file
 
 BEGIN, END, PAD, BREAK, WHOLE = 60, 61, 62, 59, 58  # ids
 PATCH, SIDE = 2, 12  # pixels of a patch; of a view where all are squares
@@ -234,7 +235,7 @@ TIMES = 2
 # Tokens in the places that seeing.py has for those around a picture, and for its own.
 MARKS = {"mistral3": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
          "llava": ("[IMG_BREAK]", "[IMG_END]", "[IMG]"),
-         "internvl": ("<img>", "</img>", "<IMG_CONTEXT>"),
+         **dict.fromkeys(("internvl", "internvl_chat"), ("<img>", "</img>", "<IMG_CONTEXT>")),
          "smolvlm": ("<fake_token_around_image>", "<global-img>", "<image>"),
          "idefics3": ("<fake_token_around_image>", "<global-img>", "<image>"),
          "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
@@ -274,8 +275,85 @@ def write_tokenizer(directory, kind):
     (directory / "tokenizer.json").write_text(json.dumps(made))
 
 
+HUB = [(r"^(?:model\.)?vision_tower\.embeddings\.cls_token$",
+        "vision_model.embeddings.class_embedding"),
+       (r"^(?:model\.)?vision_tower\.embeddings\.position_embeddings$",
+        "vision_model.embeddings.position_embedding"),
+       (r"^(?:model\.)?vision_tower\.embeddings\.patch_embeddings\.projection",
+        "vision_model.embeddings.patch_embedding"),
+       (r"^(?:model\.)?vision_tower\.encoder\.layer\.", "vision_model.encoder.layers."),
+       (r"layernorm_before", "norm1"), (r"layernorm_after", "norm2"), (r"lambda_", "ls"),
+       (r"attention\.projection_layer", "attn.proj"),
+       (r"^(?:model\.)?multi_modal_projector\.layer_norm", "mlp1.0"),
+       (r"^(?:model\.)?multi_modal_projector\.linear_1", "mlp1.1"),
+       (r"^(?:model\.)?multi_modal_projector\.linear_2", "mlp1.3"),
+       (r"^model\.language_model\.", "language_model.model."),
+       (r"^lm_head", "language_model.lm_head")]
+# Texts of a content are joined by newlines, and a picture is one of them.
+TEXTS = ("{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+PARTS = TEXTS.replace("{{ message.content }}", "".join((
+    "{% if message.content is string %}{{ message.content }}{% else %}",
+    "{% for part in message.content %}{% if not loop.first %}{{ '\\n' }}{% endif %}",
+    "{% if part.type == 'image' %}<IMG_CONTEXT>{% else %}{{ part.text }}{% endif %}{% endfor %}",
+    "{% endif %}")))
+
+
+def hub_name(name):
+    for pattern, to in HUB:
+        name = re.sub(pattern, to, name)
+    return name
+
+
+def write_hub(directory, hub):
+    """A model of InternVL as OpenGVLab has it: other names, q, k and v in one, no processor, and a
+    template of texts."""
+    hub.mkdir()
+    config = json.loads((directory / "config.json").read_text())
+    sight, tensors = config["vision_config"], load_file(directory / "model.safetensors")
+    made = {}
+    for name, values in tensors.items():
+        parts = [name.replace("q_proj", f"{letter}_proj") for letter in "qkv"]
+        if "vision_tower" in name and ".attention.q_proj" in name:
+            values = torch.cat([tensors[part] for part in parts])
+            made[re.sub(r"attention\.q_proj", "attn.qkv", hub_name(name))] = values
+        elif "vision_tower" not in name or ".attention." not in name or "projection" in name:
+            made[hub_name(name)] = values
+    save_file(made, hub / "model.safetensors", {"format": "pt"})
+    keys = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
+            "layer_norm_eps", "hidden_act")
+    text = config["text_config"]
+    text["tie_word_embeddings"] = "language_model.lm_head.weight" not in made
+    (hub / "config.json").write_text(json.dumps({
+        "architectures": ["InternVLChatModel"], "model_type": "internvl_chat",
+        "llm_config": {**text, "architectures": ["Qwen3ForCausalLM"]},
+        "vision_config": {**{key: sight[key] for key in keys}, "model_type": "intern_vit_6b",
+                          "image_size": sight["image_size"][0], "norm_type": "layer_norm",
+                          "patch_size": sight["patch_size"][0], "qk_normalization": False,
+                          "qkv_bias": sight["attention_bias"],
+                          "architectures": ["InternVisionModel"]},
+        "downsample_ratio": 0.5, "dynamic_image_size": True, "use_thumbnail": True,
+        "force_image_size": sight["image_size"][0], "min_dynamic_patch": 1,
+        "max_dynamic_patch": 4, "ps_version": "v2", "select_layer": -1, "dtype": "float32"}))
+    (hub / "tokenizer.json").write_text((directory / "tokenizer.json").read_text())
+    said = json.loads((directory / "tokenizer_config.json").read_text())
+    (hub / "tokenizer_config.json").write_text(json.dumps({**said, "chat_template": TEXTS}))
+
+
 def make(directory, kind, seed):
-    """Writes a random model of a kind; its processor, of transformers."""
+    """Writes a random model of a kind; transformers' processor of it, and the directory to serve.
+    """
+    if kind != "internvl_chat":
+        return make_own(directory, kind, seed), directory
+    processor = make_own(directory, "internvl", seed)
+    processor.chat_template = PARTS
+    processor.image_processor.image_mean = [0.485, 0.456, 0.406]
+    processor.image_processor.image_std = [0.229, 0.224, 0.225]
+    write_hub(directory, directory.parent / "hub")
+    return processor, directory.parent / "hub"
+
+
+def make_own(directory, kind, seed):
     rng = random.Random(f"{kind} {seed}")
     directory.mkdir(parents=True)
     text = {key: value for key, value in seeing.config_of("qwen3_vl")["text_config"].items()

@@ -93,7 +93,7 @@ extern const tower_family_t tower_gemma3, tower_idefics3, tower_smolvlm, tower_l
 /* gemma4.c */
 extern const tower_family_t tower_gemma4;
 /* internvl.c */
-extern const tower_family_t tower_internvl;
+extern const tower_family_t tower_internvl, tower_internvl_chat;
 
 /* config.json of `path`, or what a mmproj file says in its place. out->doc NULL: there is none.
  * plan.c

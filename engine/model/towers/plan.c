@@ -11,7 +11,8 @@ static const tower_family_t *const families[] = {
     &tower_qwen2_vl, &tower_qwen2_5_vl,  &tower_qwen3_vl,        &tower_qwen3_vl_moe,
     &tower_qwen3_5,  &tower_qwen3_5_moe, &tower_mistral3,        &tower_llava,
     &tower_pixtral,  &tower_llava_next,  &tower_llava_onevision, &tower_gemma3,
-    &tower_idefics3, &tower_smolvlm,     &tower_internvl,        &tower_gemma4};
+    &tower_idefics3, &tower_smolvlm,     &tower_internvl,        &tower_internvl_chat,
+    &tower_gemma4};
 
 /* Older configs have the type of the whole model in vision_config. */
 static bool is_type(const json_t *around, const json_t *type, const tower_family_t *family) {
@@ -117,9 +118,9 @@ void tower_read_text(config_reader_t *reader, const json_t *around, tower_plan_t
 
 void tower_read_projector(config_reader_t *reader, const json_t *around, bool biased,
                           tower_plan_t *plan) {
+  tower_read_text(reader, around, plan);
   config_reader_t outer = *reader;
   outer.root = around;
-  tower_read_text(reader, around, plan);
   tower_expect(&outer, around, "projector_hidden_act", "gelu");
   if (!config_bool(&outer, KEYS("multimodal_projector_bias"), biased))
     plan->unbiased |= 1U << TOWER_MERGE_UP | 1U << TOWER_MERGE_DOWN;

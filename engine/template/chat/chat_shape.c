@@ -129,15 +129,21 @@ static value_t build_calls(run_t *run, chat_shape_t *shape, const json_t *calls)
   return VALUE_OF(VALUE_LIST, list, list);
 }
 
-/* Joins the texts of the parts by newlines. Parts without a text, such as images, are left out. */
-static value_t join_parts(run_t *run, const json_t *parts) {
+/* Joins the texts of the parts by newlines. Other parts are left out, pictures unless they have a
+ * text. */
+static value_t join_parts(run_t *run, const json_t *parts, const char *picture) {
   sink_t *sink = sink_new(run);
   bool any = false;
   JSON_EACH(part, parts) {
     const json_t *text = json_get(part, "text");
-    if (text == NULL || text->type != JSON_STRING) continue;
+    const bool shows = picture != NULL && json_equals(json_get(part, "type"), "image_url");
+    if (!shows && (text == NULL || text->type != JSON_STRING)) continue;
     if (any) sink_puts(run, sink, "\n");
     any = true;
+    if (shows) {
+      sink_puts(run, sink, picture);
+      continue;
+    }
     run->input_bytes += text->length;
     sink_put(run, sink, text->text, text->length, true);
   }
@@ -180,7 +186,7 @@ static value_t build_content(run_t *run, const chat_shape_t *shape, const json_t
                              bool last) {
   bool parts = content->type == JSON_ARRAY;
   value_t value = !parts              ? value_from_json(run, content)
-                  : shape->join_parts ? join_parts(run, content)
+                  : shape->join_parts ? join_parts(run, content, shape->picture)
                                       : build_parts(run, content);
   if (!last || !shape->continue_final) return value;
   if (value.type == VALUE_STRING) return tagged(run, &value);

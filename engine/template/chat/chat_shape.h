@@ -18,6 +18,7 @@ typedef struct chat_shape {
   const json_t *messages; /* array; borrowed, must live until the render ends */
   bool rename_developer;  /* the role developer becomes system */
   bool join_parts;        /* the text parts of a content become one string */
+  const char *picture;    /* what these see of a picture, or NULL */
   bool continue_final;    /* append CONTINUE_TAG to the text of the last message */
   /* Of tool calls, parsed, in document order, [num_arguments]. NULL: {}, or a text that is no JSON.
    */

@@ -183,7 +183,9 @@ int chat_template_render(const chat_templates_t *templates, const chat_input_t *
   const json_t *final = in->continue_final_message ? final_text(in->messages) : NULL;
   if (in->continue_final_message && final == NULL)
     return fail_final(error, "the last message has no text to continue");
-  chat_shape_t shape = {.messages = in->messages, .continue_final = in->continue_final_message};
+  chat_shape_t shape = {.messages = in->messages,
+                        .picture = in->picture,
+                        .continue_final = in->continue_final_message};
   shape.rename_developer = !jinja_mentions(jinja, "developer");
   shape.join_parts = !jinja_iterates(jinja, "content");
   int code = chat_shape_begin(&shape, error);

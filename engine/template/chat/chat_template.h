@@ -57,6 +57,9 @@ typedef struct chat_input {
    * thinking_effort (Kimi K3: "minimal" is low, "xhigh" is max), thinking_budget (0 for "none").
    * One of the two switches in kwargs stands for the others, too. */
   const json_t *effort;
+  /* What a template that takes texts alone sees of a picture, as a text of its own before a
+   * newline; NULL = nothing. It is none of the request's. */
+  const char *picture;
   bool add_generation_prompt;
   bool continue_final_message; /* the prompt ends inside the last message */
   int64_t now_seconds;         /* seconds since 1970, for strftime_now */

@@ -74,6 +74,7 @@ static int render(const chat_templates_t *t, const char *request, jinja_output_t
                      .tools = json_get(root, "tools"),
                      .kwargs = json_get(root, "kwargs"),
                      .effort = json_get(root, "effort"),
+                     .picture = json_get(root, "picture") != NULL ? "<see>" : NULL,
                      .continue_final_message = json_get(root, "continue") != NULL,
                      .add_generation_prompt = json_get(root, "prompt") != NULL};
   int rc = chat_template_render(t, &in, out, error);
@@ -445,7 +446,8 @@ Test(template_chat, continuing_the_last_message) {
   place_free(&p);
 }
 
-/* The bytes of a picture are not the template's; a template without parts does not see it. */
+/* The bytes of a picture are not the template's; a template without parts does not see it, unless
+ * the model has a text for it. */
 Test(template_chat, a_picture_is_a_part_without_its_bytes) {
   place_t p;
   static const char request[] =
@@ -461,6 +463,12 @@ Test(template_chat, a_picture_is_a_part_without_its_bytes) {
   place_free(&p);
   t = with_template(&p, "{{ messages|tojson }}");
   expect_chat(t, request, "[{\"role\": \"user\", \"content\": \"a\"}]");
+  static const char spelled[] =
+      "{\"picture\": 1, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+      "\"image_url\", \"image_url\": {\"url\": \"data:x\"}}, {\"type\": \"text\", \"text\": "
+      "\"a\"}, "
+      "{\"type\": \"image_url\", \"image_url\": \"data:y\"}]}]}";
+  expect_chat(t, spelled, "[{\"role\": \"user\", \"content\": \"<see>\\na\\n<see>\"}]");
   chat_templates_free(t);
   place_free(&p);
 }

@@ -130,6 +130,40 @@ Test(vision, files_that_no_picture_can_be_cut_by_are_refused_by_their_key) {
   }
 }
 
+static int read_internvl(const char *config, vision_processor_t *out, inferd_error_t *error) {
+  json_doc_t *doc = parse(config, strlen(config));
+  int status = vision_processor_read_internvl(json_root(doc), out, error);
+  json_free(doc);
+  return status;
+}
+
+/* Whose numbers stand in config.json. */
+Test(vision, files_of_opengvlab_say_how_pictures_are_cut) {
+  static const struct fault bad[] = {{"{\"dynamic_image_size\":true}", "", "use_thumbnail"},
+                                     {"{\"max_dynamic_patch\":65}", "", "max_patches"},
+                                     {"{\"min_dynamic_patch\":0}", "", "max_patches"},
+                                     {"{\"downsample_ratio\":0}", "", "patch_size"},
+                                     {"{\"vision_config\":{\"patch_size\":0}}", "", "patch_size"},
+                                     {"{\"force_image_size\":15}", "", "size"}};
+  vision_processor_t processor;
+  inferd_error_t error = {0};
+  for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    ASSERT_EQ_FOR(read_internvl(bad[i].preprocessor, &processor, &error), ERR_MODEL_MALFORMED, "%s",
+                  bad[i].preprocessor);
+    cr_expect_str_eq(error.param, bad[i].key, "%s: %s", bad[i].preprocessor, error.message);
+  }
+  ASSERT_EQ_FOR(read_internvl("{\"vision_config\":{\"patch_size\":14,\"image_size\":448},"
+                              "\"dynamic_image_size\":true,\"use_thumbnail\":true,"
+                              "\"min_dynamic_patch\":2,\"max_dynamic_patch\":12}",
+                              &processor, &error),
+                0, "%s", error.message);
+  ASSERT_EQ(processor.view_side, 448);
+  ASSERT_EQ(processor.view_tokens, 256);
+  ASSERT_EQ(processor.tiles, true);
+  ASSERT_EQ(processor.tiles_min, 2);
+  ASSERT_EQ(processor.tiles_max, 12);
+}
+
 Test(vision, defaults_of_every_class_are_valid) {
   for (int kind = VISION_QWEN2_VL; kind <= VISION_CLIP; kind++) {
     vision_processor_t processor;
