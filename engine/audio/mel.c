@@ -133,10 +133,10 @@ static void power(const mel_t *mel, const double *frame, double *out) {
 
 /* ---- window ---- */
 
-/* Sample `at` of the window, mirrored at both of its ends. */
-static double sample_at(const float *samples, size_t count, int64_t at) {
+/* Sample `at` of `total`, mirrored at both ends. */
+static double sample_at(const float *samples, size_t count, int64_t total, int64_t at) {
   if (at < 0) at = -at;
-  if (at >= MEL_SAMPLES) at = 2 * (MEL_SAMPLES - 1) - at;
+  if (at >= total) at = 2 * (total - 1) - at;
   return (uint64_t)at < count ? (double)samples[at] : 0;
 }
 
@@ -152,14 +152,15 @@ static void mel_row(const mel_t *mel, const double *frame, float *out) {
   }
 }
 
-void mel_window(const mel_t *mel, const float *samples, size_t count, float *out) {
-  const size_t total = (size_t)mel->bands * MEL_ROWS;
+void mel_windows(const mel_t *mel, const float *samples, size_t count, size_t windows, float *out) {
+  const size_t total = (size_t)mel->bands * MEL_ROWS * windows;
+  const int64_t length = (int64_t)windows * MEL_SAMPLES;
   double frame[FRAME];
   float top = -10;
-  for (int32_t t = 0; t < MEL_ROWS; t++) {
+  for (int64_t t = 0; t < (int64_t)windows * MEL_ROWS; t++) {
     bool silent = true;
     for (int i = 0; i < FRAME; i++) {
-      frame[i] = sample_at(samples, count, (int64_t)t * MEL_HOP + i - CENTRE);
+      frame[i] = sample_at(samples, count, length, t * MEL_HOP + i - CENTRE);
       silent = silent && frame[i] == 0;
     }
     float *row = out + (size_t)t * (size_t)mel->bands;
@@ -168,4 +169,8 @@ void mel_window(const mel_t *mel, const float *samples, size_t count, float *out
   }
   for (size_t i = 0; i < total; i++) top = MAX(top, out[i]);
   for (size_t i = 0; i < total; i++) out[i] = (MAX(out[i], top - 8) + 4) / 4;
+}
+
+void mel_window(const mel_t *mel, const float *samples, size_t count, float *out) {
+  mel_windows(mel, samples, count, 1, out);
 }

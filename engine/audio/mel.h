@@ -26,6 +26,9 @@ mel_t *mel_new(int32_t bands);
 /* The window that begins with samples[0 .. count); more than MEL_SAMPLES are not read. out:
  * (MEL_ROWS, bands). Values that are no numbers must not be among the samples. */
 void mel_window(const mel_t *mel, const float *samples, size_t count, float *out);
+/* The same of `windows` windows, one behind another, as one sound: a frame at the end of one sees
+ * the next, and the largest value is that of all. out: (windows MEL_ROWS, bands). */
+void mel_windows(const mel_t *mel, const float *samples, size_t count, size_t windows, float *out);
 void mel_free(mel_t *mel);
 
 #endif

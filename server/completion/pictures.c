@@ -130,7 +130,7 @@ static int read_bytes(pictures_t *pictures, const json_t *url, buffer_t *out,
   size_t room = MIN(url->length, (size_t)PICTURE_FILE_MAX / 3 * 4 + 4);
   if (!charge_resize(&pictures->charge, pictures->charge.bytes + room))
     return ledger_refuse(&pictures->charge, error);
-  return data_url_read(url->text, url->length, out, error);
+  return data_url_read(&data_picture, url->text, url->length, out, error);
 }
 
 static int read_one(pictures_t *pictures, int32_t index, const json_t *url, size_t *remote,

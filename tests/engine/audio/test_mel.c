@@ -6,6 +6,7 @@
 #include "tests/expect.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static double number_of(const json_t *row, const char *name) {
   double value = 0;
@@ -78,4 +79,27 @@ Test(mel, a_window_is_thirty_seconds) {
   free(one);
   free(two);
   mel_free(mel);
+}
+
+/* Of silence behind a tone in the first window: rows away from the ends are those of windows by
+ * themselves, but no lower than 8 below the largest of all. */
+Test(mel, windows_of_one_sound_share_their_largest_value) {
+  enum { BANDS = 80, FAR = 3 };
+  mel_t *mel = mel_new(BANDS);
+  float *samples = signal_make("noise", 2 * MEL_SAMPLES, 5, 0.5);
+  const size_t values = (size_t)MEL_ROWS * BANDS;
+  float *both = calloc(2 * values, sizeof *both), *one = calloc(values, sizeof *one);
+  cr_assert(mel != NULL && both != NULL && one != NULL);
+  for (size_t i = MEL_SAMPLES; i < 2 * (size_t)MEL_SAMPLES; i++) samples[i] *= 1e-6f;
+  mel_windows(mel, samples, 2 * (size_t)MEL_SAMPLES, 2, both);
+  mel_window(mel, samples, MEL_SAMPLES, one);
+  ASSERT_EQ(memcmp(both, one, (values - FAR * BANDS) * sizeof *one), 0);
+  float top = -10;
+  for (size_t i = 0; i < values; i++) top = one[i] > top ? one[i] : top;
+  for (size_t i = FAR * BANDS; i < values; i++)
+    ASSERT_EQ_FOR(both[values + i] == top - 2, true, "value %zu", i);
+  mel_free(mel);
+  free(samples);
+  free(both);
+  free(one);
 }

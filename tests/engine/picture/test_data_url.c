@@ -37,7 +37,7 @@ Test(data_url, brings_its_bytes_or_says_why_not) {
     char *exact = malloc(length + 1);
     cr_assert_not_null(exact);
     memcpy(exact, urls[i].url, length);
-    int status = data_url_read(exact, length, &out, &error);
+    int status = data_url_read(&data_picture, exact, length, &out, &error);
     EXPECT_EQ_FOR(status, urls[i].bytes == NULL ? ERR_INVALID_VALUE : 0, "%s", urls[i].url);
     if (status == 0) {
       buffer_char(&out, 0);
@@ -57,7 +57,7 @@ Test(data_url, the_type_may_be_long_but_not_endless) {
     memcpy(url + length - 7, ";base64,QUJD", 12);
     buffer_t out = {0};
     inferd_error_t error = {0};
-    EXPECT_EQ_FOR(data_url_read(url, length + 5, &out, &error),
+    EXPECT_EQ_FOR(data_url_read(&data_picture, url, length + 5, &out, &error),
                   length < 128 ? 0 : ERR_INVALID_VALUE, "%zu", length);
     buffer_free(&out);
   }
@@ -75,10 +75,31 @@ Test(data_url, files_are_bounded_before_they_are_decoded) {
     memset(url + sizeof head - 1 + groups * 4 - (groups * 3 - bytes), '=', groups * 3 - bytes);
     buffer_t out = {0};
     inferd_error_t error = {0};
-    EXPECT_EQ_FOR(data_url_read(url, sizeof head - 1 + groups * 4, &out, &error),
+    EXPECT_EQ_FOR(data_url_read(&data_picture, url, sizeof head - 1 + groups * 4, &out, &error),
                   i < 2 ? 0 : ERR_INVALID_VALUE, "%zu bytes", bytes);
     EXPECT_EQ_FOR(out.length, i < 2 ? bytes : 0, "%zu bytes", bytes);
     buffer_free(&out);
   }
   free(url);
+}
+
+Test(data_url, base64_alone_has_its_own_kind_and_limit) {
+  static const struct {
+    const char *text, *says; /* NULL: good */
+  } rows[] = {{"QUJD", NULL},
+              {"QUI=", NULL},
+              {"QUJDRA==", "has 4 bytes; at most 3"},
+              {"", "the sound has no bytes"},
+              {"QUJ", "bytes of a sound are not in base64"},
+              {"data:audio/wav;base64,QUJD", "has"}};
+  const data_kind_t sound = {"sound", "no URL", 3};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    buffer_t out = {0};
+    inferd_error_t error = {0};
+    const int code = data_base64_read(&sound, rows[i].text, strlen(rows[i].text), &out, &error);
+    EXPECT_EQ_FOR(code, rows[i].says == NULL ? 0 : ERR_INVALID_VALUE, "%s", rows[i].text);
+    if (rows[i].says != NULL)
+      cr_expect(strstr(error.message, rows[i].says) != NULL, "%s", error.message);
+    buffer_free(&out);
+  }
 }
