@@ -8,6 +8,7 @@
 #include "cuda/blas.h"
 
 #include "cuda/operations.h"
+#include "cuda/sleep.h"
 
 int32_t blas_range(int32_t rows) {
   int32_t range = 0;
@@ -27,7 +28,7 @@ int blas_open(device_t *device, inferd_error_t *error) {
     return 0;
   }
   device->blas = blas;
-  return device_take(device, &blas->workspace, BLAS_WORKSPACE, "cuBLASLt", error);
+  return sleep_take(device, SLEEP_DROPS, &blas->workspace, BLAS_WORKSPACE, "cuBLASLt", error);
 }
 
 static void release_shape(const blas_api_t *api, blas_shape_t *shape) {

@@ -6,6 +6,7 @@
 #include "cuda/operations.h"
 #include "cuda/packed.h"
 #include "cuda/ranks/exchange.h"
+#include "cuda/sleep.h"
 #include "cuda/swap.h"
 #include "engine/device/sampling_params.h"
 
@@ -27,6 +28,7 @@ static void cuda_close(device_t *device) {
     blas_release(device);
     exchange_close(device);
     weight_staging_release(device);
+    sleep_release(device);
   }
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
     if (device->steps[i].done != NULL) cudaEventDestroy(device->steps[i].done);
@@ -150,6 +152,7 @@ static int cuda_open(const device_options_t *options, device_t **out, inferd_err
   int status = (int)cudaSetDevice(device->index);
   if (!status) status = (int)cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
   code = status ? device_error(status, "opening the device", error) : inspect(device, error);
+  if (!code && options->sleeps) code = sleep_open(device, error);
   if (!code) code = exchange_new(device, comm, error);
   if (code) {
     cuda_close(device);
@@ -186,6 +189,7 @@ const ops_t ops_cuda = {
     .client_step_ms = 10,
     .bounds_admission = true,
     .swap = &cuda_swap,
+    .sleep = &cuda_sleep,
     .state = &cuda_state,
     .ranks = &cuda_ranks,
     .available = cuda_available,

@@ -5,6 +5,7 @@
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
+#include "cuda/sleep.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
@@ -25,7 +26,7 @@ int experts_prepare(device_t *device, inferd_error_t *error) {
                      limits->experts_max, limits->expert_width_max, limits->experts_top_max,
                      GPU_EXPERTS_MAX, GPU_EXPERTS_TOP_MAX, GPU_ROW_ALIGN);
   }
-  return device_take(device, &device->experts, bytes, "experts", error);
+  return sleep_take(device, SLEEP_DROPS, &device->experts, bytes, "experts", error);
 }
 
 void cuda_gated_add(device_t *device, act_t *out, const act_t *in, const act_t *gate,

@@ -9,6 +9,7 @@
 
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
+#include "cuda/sleep.h"
 #include "engine/base/util.h"
 
 struct lora {
@@ -54,7 +55,7 @@ static int cuda_lora(device_t *device, lora_kind_t kind, int64_t rows, int64_t c
                {(void **)&lora->b, device_product(high, row, 1)},
                {(void **)&lora->vectors, device_product(high, 2, sizeof(float))}};
   for (size_t i = 0; i < ARRAY_LEN(needs) && !code; i++)
-    code = device_take(device, needs[i].to, needs[i].bytes, "adapters", error);
+    code = sleep_take(device, SLEEP_KEEPS, needs[i].to, needs[i].bytes, "adapters", error);
   if (!code) code = device_take_heap(device, (void **)&lora->has_factors, each, "adapters", error);
   if (!code && device->lora_factors == NULL)
     code = device_take_heap(device, (void **)&device->lora_factors, each * sizeof(int32_t),
@@ -83,9 +84,9 @@ int cuda_lora_prepare(device_t *device, inferd_error_t *error) {
   int code = device_take(device, (void **)&device->inputs.adapters,
                          device_product(tokens, sizeof(int32_t), 1), "adapters", error);
   if (code) return code;
-  return device_take(device, (void **)&device->lora_low,
-                     device_product(tokens, (size_t)device->lora_stride, sizeof(float)), "adapters",
-                     error);
+  return sleep_take(device, SLEEP_DROPS, (void **)&device->lora_low,
+                    device_product(tokens, (size_t)device->lora_stride, sizeof(float)), "adapters",
+                    error);
 }
 
 static void copy(device_t *device, void *to, const void *from, size_t bytes) {

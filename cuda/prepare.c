@@ -5,6 +5,7 @@
 #include "cuda/blas.h"
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
+#include "cuda/sleep.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
@@ -48,7 +49,7 @@ static int take_scales(device_t *device, const kv_cache_desc_t *desc, gpu_kv_t *
   const size_t bytes = device_product(pairs, heads, sizeof(float));
   void *scales;
   float *values;
-  int code = device_take(device, &scales, bytes, "the KV cache", error);
+  int code = sleep_take(device, SLEEP_KEEPS, &scales, bytes, "the KV cache", error);
   if (!code) code = device_take_heap(device, (void **)&values, bytes, "the KV cache", error);
   if (code) return code;
   for (size_t i = 0; i < pairs * heads; i++) values[i] = desc->scales[i / heads];
@@ -73,10 +74,11 @@ int cuda_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t 
   size_t blocks = (size_t)desc->num_blocks;
   size_t bytes = device_product(block, (size_t)desc->num_layers, blocks);
   device->taken_by_weights = device->taken;
-  int code = device_take(device, &kv.base, bytes, "the KV cache", error);
+  int code = sleep_take(device, SLEEP_DROPS, &kv.base, bytes, "the KV cache", error);
   if (code) return code;
   size_t slots = device_product(blocks, (size_t)desc->block_size, sizeof(int32_t));
-  code = device_take(device, (void **)&device->inputs.history, slots, "the KV cache", error);
+  code = sleep_take(device, SLEEP_DROPS, (void **)&device->inputs.history, slots, "the KV cache",
+                    error);
   if (!code) code = take_scales(device, desc, &kv, error);
   device->taken_by_kv = device->taken - device->taken_by_weights;
   if (code) return code;
@@ -89,7 +91,7 @@ act_t *cuda_buffer(device_t *device, int64_t rows, int64_t width) {
   void *buffer = NULL;
   if (rows <= 0 || width <= 0) return NULL;
   size_t bytes = device_product((size_t)rows, (size_t)width, sizeof(uint16_t));
-  return device_take(device, &buffer, bytes, "activations", NULL) == 0 ? buffer : NULL;
+  return sleep_take(device, SLEEP_DROPS, &buffer, bytes, "activations", NULL) == 0 ? buffer : NULL;
 }
 
 /* One allocation: pointer, number of bytes, kind of memory. */
@@ -103,6 +105,16 @@ static int take_all(device_t *device, const need_t *needs, size_t count, const c
   int code = 0;
   for (size_t i = 0; i < count && !code; i++) {
     code = device_take(device, needs[i].out, needs[i].bytes, what, error);
+  }
+  return code;
+}
+
+/* Of large buffers in which nothing stays from step to step. */
+static int take_work(device_t *device, const need_t *needs, size_t count, const char *what,
+                     inferd_error_t *error) {
+  int code = 0;
+  for (size_t i = 0; i < count && !code; i++) {
+    code = sleep_take(device, SLEEP_DROPS, needs[i].out, needs[i].bytes, what, error);
   }
   return code;
 }
@@ -234,7 +246,7 @@ static int take_attention(device_t *device, inferd_error_t *error) {
       {(void **)&device->partial_state, device_product(items, heads, 2 * sizeof(float))},
       {(void **)&device->attention_tickets, device_product(items, heads, sizeof(int32_t))},
   };
-  if (!code) code = take_all(device, needs, ARRAY_LEN(needs), "attention", error);
+  if (!code) code = take_work(device, needs, ARRAY_LEN(needs), "attention", error);
   return code;
 }
 
@@ -244,7 +256,7 @@ static int take_linear(device_t *device, inferd_error_t *error) {
       {(void **)&device->linear_partial, gpu_skinny_partial_bytes(GPU_SKINNY_ROWS_MAX, n)},
       {(void **)&device->tickets, ((size_t)n / 8 + 1) * sizeof(int32_t)},
   };
-  return take_all(device, needs, 2, "linear layers", error);
+  return take_work(device, needs, 2, "linear layers", error);
 }
 
 static int take_sampler(device_t *device, inferd_error_t *error) {
@@ -254,7 +266,7 @@ static int take_sampler(device_t *device, inferd_error_t *error) {
       {&device->scratch,
        device_product(rows, gpu_sample_scratch_bytes(device->limits.vocab_size), 1)},
   };
-  int code = take_all(device, needs, 2, "logits", error);
+  int code = take_work(device, needs, 2, "logits", error);
   if (!code)
     code = device_take_pinned(device, (void **)&device->host_logits,
                               device_product(vocab, sizeof(float), 1), "logits", error);

@@ -4,6 +4,7 @@
  * Engine thread; only launches, but for the set-up, which takes memory before READY.
  */
 #include "cuda/operations.h"
+#include "cuda/sleep.h"
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 
@@ -20,7 +21,8 @@ static size_t state_bytes(const state_desc_t *desc, int32_t num_slots) {
 static int make_states(device_t *device, const state_desc_t *desc, inferd_error_t *error) {
   size_t bytes = state_bytes(desc, desc->num_slots);
   device->state = *desc;
-  return device_take(device, (void **)&device->states, bytes, "the states of sequences", error);
+  return sleep_take(device, SLEEP_DROPS, (void **)&device->states, bytes, "the states of sequences",
+                    error);
 }
 
 int states_prepare(device_t *device, inferd_error_t *error) {

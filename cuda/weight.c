@@ -7,6 +7,7 @@
  */
 #include "cuda/operations.h"
 #include "cuda/packed.h"
+#include "cuda/sleep.h"
 
 #include "engine/base/checked.h"
 #include "engine/base/util.h"
@@ -107,7 +108,8 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   weight->rows = source->rows;
   weight->cols = source->cols;
   weight->packed = items.packed;
-  code = device_take(device, &weight->data, cuda_weight_bytes(source), source->name, error);
+  code = sleep_take(device, SLEEP_KEEPS, &weight->data, cuda_weight_bytes(source), source->name,
+                    error);
   if (!code) code = staging_take(device, items.bytes, error);
   if (code) return code;
   const size_t stored = (size_t)MAX(source->cols, source->whole_cols);
@@ -143,7 +145,8 @@ static uint16_t narrowed(float value, dtype_t dtype) {
 static int send_narrow(device_t *device, vector_t *vector, const float *values,
                        inferd_error_t *error) {
   size_t count = (size_t)vector->count;
-  int code = device_take(device, &vector->narrow, device_product(count, 2, 1), "a vector", error);
+  int code = sleep_take(device, SLEEP_KEEPS, &vector->narrow, device_product(count, 2, 1),
+                        "a vector", error);
   uint16_t *narrow = code ? NULL : calloc(count, sizeof *narrow);
   if (code) return code;
   if (narrow == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a vector");
@@ -163,7 +166,7 @@ int cuda_vector(device_t *device, const float *values, int64_t count, vector_t *
   if (code) return code;
   size_t bytes = device_product((size_t)count, sizeof(float), 1);
   vector->count = count;
-  code = device_take(device, (void **)&vector->values, bytes, "a vector", error);
+  code = sleep_take(device, SLEEP_KEEPS, (void **)&vector->values, bytes, "a vector", error);
   if (code) return code;
   int status =
       (int)cudaMemcpyAsync(vector->values, values, bytes, cudaMemcpyHostToDevice, device->stream);

@@ -19,6 +19,7 @@
 #include "engine/device/per_layer_ops.h"
 #include "engine/device/rank_ops.h"
 #include "engine/device/sample.h"
+#include "engine/device/sleep_ops.h"
 #include "engine/device/state_ops.h"
 #include "engine/device/step_limits.h"
 #include "engine/device/swap_ops.h"
@@ -32,6 +33,7 @@ typedef struct device_options {
   const char *isa; /* CPU: "auto", "avx512bf16", "avx512", "avx2", "portable", "neon", ... */
   int32_t device_index;
   bool batch_invariant;   /* GPU: a row's bits never depend on its batch, at some cost in speed */
+  bool sleeps;            /* `sleep` will be called */
   comm_t *comm;           /* the ranks that run the model together; NULL = this one alone */
   const device_t *lender; /* whose weights, all made, are used here; NULL = none */
 } device_options_t;
@@ -57,6 +59,7 @@ typedef struct ops {
   int32_t logprobs_max;            /* alternatives of a row within a step; 0 means SAMPLE_TOP_MAX */
   int32_t act_bytes;               /* bytes of one activation; 0 means 4 */
   const swap_ops_t *swap;     /* copies of KV blocks to host memory and back; NULL = no swapping */
+  const sleep_ops_t *sleep;   /* its memory given back for a while; NULL = it never sleeps */
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */

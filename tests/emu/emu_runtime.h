@@ -70,6 +70,7 @@ struct Runtime {
   CUstream_st legacy;
   std::vector<CUstream_st *> streams, retired;
   std::map<uintptr_t, size_t> device, pinned; /* address -> bytes */
+  std::set<uintptr_t> mapped; /* those of `device` that are of emu_mapped.cc, without guards */
   size_t memory_used = 0, memory_total = 0;
   std::map<const void *, int> shared_limit; /* of a kernel, bytes */
   std::set<const void *> loaded;            /* kernels whose code the driver has loaded */
@@ -80,6 +81,7 @@ struct Runtime {
   int devices = 1;    /* all the same memory: a process uses one of them */
   double ahead_s = 0; /* the device's clock, which events tell, before the host's */
   Runtime();
+  void fail(const std::string &at); /* EMU_FAIL */
 };
 Runtime &runtime();
 double host_clock_s();              /* from some moment on */

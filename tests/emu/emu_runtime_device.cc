@@ -28,21 +28,24 @@ thread_local int device_set = 0;
 Runtime::Runtime() {
   streams.push_back(&legacy);
   const std::string order = setting("EMU_STREAM"), memory = setting("EMU_MEMORY");
-  const std::string sm = setting("EMU_SM"), fail_at = setting("EMU_FAIL");
+  const std::string sm = setting("EMU_SM");
   if (order == "eager") mode = STREAM_EAGER;
   if (order == "random") mode = STREAM_RANDOM;
   memory_total = memory.empty() ? (size_t)1 << 30 : strtoull(memory.c_str(), nullptr, 0);
   if (!sm.empty()) capability = atoi(sm.c_str());
   if (!setting("EMU_DEVICES").empty()) devices = atoi(setting("EMU_DEVICES").c_str());
   if (!setting("EMU_DRIVER").empty()) driver = atoi(setting("EMU_DRIVER").c_str());
-  const size_t colon = fail_at.find(':');
+  fail(setting("EMU_FAIL"));
+}
+
+void Runtime::fail(const std::string &at) {
+  const size_t colon = at.find(':');
   if (colon == std::string::npos) return;
-  const size_t second = fail_at.find(':', colon + 1);
-  const std::string kind = second == std::string::npos ? "" : fail_at.substr(second + 1);
+  const size_t second = at.find(':', colon + 1);
+  const std::string kind = second == std::string::npos ? "" : at.substr(second + 1);
   const int code = atoi(kind.c_str());
-  failure[fail_at.substr(0, colon)] = {atoi(fail_at.c_str() + colon + 1),
-                                       code ? (cudaError_t)code : cudaErrorInvalidValue,
-                                       kind == "hang"};
+  failure[at.substr(0, colon)] = {atoi(at.c_str() + colon + 1),
+                                  code ? (cudaError_t)code : cudaErrorInvalidValue, kind == "hang"};
 }
 
 Runtime &runtime() {
@@ -103,7 +106,7 @@ static size_t guard_bytes() {
 }
 void check_guards(const char *who) {
   for (const auto &range : runtime().device) {
-    if (memory_is_sparse(range.second)) continue;
+    if (memory_is_sparse(range.second) || runtime().mapped.count(range.first)) continue;
     unsigned char *guard = reinterpret_cast<unsigned char *>(range.first) + range.second;
     for (size_t i = 0; i < GUARD_BYTES; i++) {
       if (guard[i] == GUARD_FILL) continue;
@@ -312,6 +315,11 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute name, int
   if (value < 0 || value > shared_optin()) return set_error(cudaErrorInvalidValue);
   runtime().shared_limit[kernel] = value;
   return cudaSuccess;
+}
+
+void emu_fail(const char *which) {
+  std::lock_guard<std::recursive_mutex> hold(runtime().lock);
+  runtime().fail(which);
 }
 
 int emu_count_calls(const char *function) {

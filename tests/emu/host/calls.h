@@ -1,4 +1,5 @@
-/* calls.h: how often the program called the emulated CUDA runtime, for tests in C.
+/* calls.h: how often the program called the emulated CUDA runtime, and calls that
+ * fail, for tests in C.
  */
 #ifndef INFERD_TESTS_EMU_HOST_CALLS_H
 #define INFERD_TESTS_EMU_HOST_CALLS_H
@@ -9,6 +10,9 @@ extern "C" {
 
 /* Calls of `function` so far, such as "cudaMemcpyAsync"; "launch" is any launch of a kernel. */
 int emu_count_calls(const char *function);
+/* Makes a call fail, as EMU_FAIL does: "function:call:error". Calls count from the first of the
+ * process. */
+void emu_fail(const char *which);
 
 #ifdef __cplusplus
 }
