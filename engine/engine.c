@@ -307,12 +307,26 @@ static bool has_room(const engine_t *engine) {
   return mailbox_room(engine->mailbox) >= engine->step_bytes_max + ends_bytes;
 }
 
+/* False while the device sleeps. Requests for which it could not be woken end. */
+static bool is_up(engine_t *engine) {
+  const bool adapts = atomic_load(&engine->adapter_epoch) != engine->adapter_epoch_seen;
+  int code = 0;
+  if (engine->options.sleep_space_bytes == 0) return true;
+  if (asleep_turn(engine, adapts || engine->num_live > 0, &code)) return true;
+  if (code != 0) abort_all(engine, ERR_OVERLOADED);
+  publish_stats(engine);
+  wake_loop(engine, false);
+  return false;
+}
+
 /* Takes requests, adapters and cancellations from the loop. Requests that end here get their events
- * before the next step, not after it. Returns false if the loop must read events before that. */
+ * before the next step, not after it. Returns false if the loop must read events before that, or
+ * the device sleeps. */
 static bool receive(engine_t *engine, uint64_t now_ns) {
   activity_enter(&engine->activity, ENGINE_RECEIVES);
   accept_posted(engine);
   int events = end_cancelled(engine, now_ns);
+  if (!is_up(engine)) return false;
   receive_adapters(engine);
   events += expire_waiting(engine, now_ns);
   bool room = has_room(engine);
@@ -410,7 +424,8 @@ static bool ends_step(engine_t *engine, bool launched) {
  * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
 static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
-  if (!receive(engine, now_ns)) return ROOM_SLEEP_MS;
+  if (!receive(engine, now_ns))
+    return atomic_load(&engine->asleep.sleeps) ? IDLE_SLEEP_MS : ROOM_SLEEP_MS;
   const bool live = engine->num_live > 0;
   const bool sees = live && (sight_work(engine) || encoding_work(engine));
   step_t *step = engine_plan(engine, now_ns);

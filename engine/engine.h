@@ -43,7 +43,8 @@ typedef struct engine_options {
   bool kv_fp8, kv_int8;   /* keys and values in 8 bits: e4m3, codes with scales; see ops_t */
   int32_t block_size;     /* tokens, a power of two; 0 = back end's default */
   int32_t num_blocks, num_snapshots; /* 0 = from the memory; tests force small pools */
-  int64_t swap_space_bytes; /* host memory for preempted requests; -1 = 4 GiB on a GPU, else 0 */
+  int64_t sleep_space_bytes; /* of host memory, for weights while the device sleeps; 0 = never */
+  int64_t swap_space_bytes;  /* host memory for preempted requests; -1 = 4 GiB on a GPU, else 0 */
   bool enable_prefix_caching;
   const char *prefix_cache_file; /* NULL = none. Where blocks go that leave the prefix cache */
   int64_t prefix_cache_bytes; /* of that file or of host memory; -1 = 4 GiB with a file, else 0 */
@@ -171,6 +172,21 @@ int engine_drain(engine_t *engine, void (*handle)(void *context, const event_t *
  * it has the FINISHED record of every request whose EVENT_DONE was drained. Returns 0 otherwise. */
 uint64_t engine_trace(engine_t *engine, void (*handle)(void *context, const trace_record_t *record),
                       void *context);
+
+/* A device of a model that sleeps: engine_options_t.sleep_space_bytes. */
+typedef struct engine_sleep {
+  bool can;          /* by the options */
+  bool sleeps;       /* the device has given its memory back */
+  bool wished;       /* it sleeps once nothing runs, or does so until something comes */
+  unsigned answered; /* what engine_sleep returned, of the last wish that is settled */
+  int code;          /* of that: 0, ERR_NO_MEMORY, ERR_DEVICE_FAILED */
+  int64_t host_bytes, given_bytes; /* of the last sleep: what the host keeps, the device has back */
+} engine_sleep_t;
+/* Loop thread, READY, only where it can: has the device sleep once no request runs or waits, or
+ * wakes it up, as any request does. Returns the number of this wish; options.wake is called when it
+ * is settled. */
+unsigned engine_sleep(engine_t *engine, bool sleeps);
+void engine_asleep(const engine_t *engine, engine_sleep_t *out); /* any thread */
 
 /* Seconds since the start of the memory cgroup, or of the machine, in which some, or all, of its
  * tasks waited for memory. False when the kernel does not say. Any thread. */

@@ -6,6 +6,7 @@
 #define INFERD_ENGINE_INTERNAL_H
 
 #include "engine/activity.h"
+#include "engine/asleep.h"
 #include "engine/backend.h"
 #include "engine/commit.h"
 #include "engine/device/batch.h"
@@ -116,6 +117,7 @@ struct engine {
   uint64_t rate_window_ns;
   int32_t rate_window_count;
 
+  asleep_t asleep;
   activity_t activity;
   atomic_uint stats_version; /* sequence lock: odd while the engine thread writes stats_shared */
   _Atomic uint64_t stats_shared[STATS_WORDS];

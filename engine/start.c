@@ -65,6 +65,7 @@ static int open_device(engine_t *engine, inferd_error_t *error) {
                              .comm = options->comm,
                              .lender = engine->replicas.device,
                              .device_index = choice->device_index,
+                             .sleeps = options->sleep_space_bytes > 0,
                              .batch_invariant = options->batch_invariant};
   engine->ops = choice->ops[0];
   int code = engine->ops->open(&device, &engine->device, error);
@@ -707,7 +708,8 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   }
   if (code) return code;
   say_notes(engine);
-  code = open_device(engine, error);
+  code = asleep_check_options(engine, error);
+  if (!code) code = open_device(engine, error);
   if (!code) engine_take_part(engine);
   if (!code) code = engine_choose_task(engine, error);
   if (!code) code = check_model(engine, error);
@@ -719,6 +721,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) code = drafter_read(engine, error);
   if (!code) code = predictor_read(engine, error);
   if (!code) code = plan_memory(engine, *dtype, plan, error);
+  if (!code) code = asleep_check(engine, (int64_t)plan->weight_bytes, error);
   return code ? code : rows_plan(engine, error);
 }
 
