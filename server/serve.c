@@ -15,6 +15,7 @@
 #include "engine/journal/journal.h"
 #include "engine/model/source/locate.h"
 #include "engine/picture/work.h"
+#include "server/api/sleep.h"
 #include "server/batches/local.h"
 #include "server/completion/chat.h"
 #include "server/completion/lora_table.h"
@@ -171,6 +172,7 @@ static void on_drained(server_t *server) {
 
 static void on_engine_wake(uv_async_t *async) {
   completions_drain_events(async->data);
+  sleep_settle(async->data);
 }
 
 /* Engine thread. */
@@ -316,6 +318,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->fair_share = config->fair_share || strcmp(policy, "fair") == 0;
   options->max_skips = (int32_t)config->max_skips;
   options->max_preemptions = (int32_t)config->max_preemptions;
+  options->sleep_space_bytes = config->sleep_space;
   options->swap_space_bytes = config->swap_space;
   options->prefix_cache_bytes = config->prefix_cache_space;
   if (config->prefix_cache_file[0] != '\0') options->prefix_cache_file = config->prefix_cache_file;

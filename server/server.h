@@ -44,6 +44,7 @@ typedef struct server {
   struct media *media;            /* server/media/media.h: of --allowed-media-hosts; NULL = none */
   struct tracer *tracer;          /* server/trace/trace.h; NULL = requests get no spans */
   struct models *models;          /* server/models/models.h: of the parent of several; else NULL */
+  struct sleep_wait *sleep_waits; /* server/api/sleep.h: clients that wait for it; NULL = none */
   bool behind;                    /* a parent has checked the keys of requests: x-inferd-client */
   uv_async_t engine_wake;         /* engine -> loop, once per step */
   bool starting; /* what serve.c does when the engine is ready is not done yet; loop thread */
@@ -125,7 +126,7 @@ void api_usage(exchange_t *exchange);
 void api_transcriptions(exchange_t *exchange); /* server/audio, and that below */
 void api_translations(exchange_t *exchange);
 void api_models(exchange_t *exchange);
-void api_load_model(exchange_t *exchange); /* server/models, and those below */
+void api_load_model(exchange_t *exchange); /* server/models, and that below */
 void api_unload_model(exchange_t *exchange);
 void api_sleep(exchange_t *exchange);
 void api_wake_up(exchange_t *exchange);
@@ -187,7 +188,10 @@ typedef struct model_line {
 } model_line_t;
 bool models_line(const server_t *server, int index, model_line_t *out);
 bool models_named(const server_t *server, const char *name, model_line_t *out);
-void models_list(exchange_t *exchange); /* /v1/models, and one of them */
+void models_list(exchange_t *exchange);  /* /v1/models, and one of them */
+void models_sleep(exchange_t *exchange); /* /sleep and its like, with `model` in the query */
+void models_wake(exchange_t *exchange);
+void models_is_sleeping(exchange_t *exchange);
 
 /* access.c: warns of routes that are open to more clients than most operators want, and of an
  * option that has no effect because no client may use its routes. After http_start. */

@@ -235,6 +235,8 @@ static void fail_done(completion_t *completion, const event_t *event) {
     message =
         "The server is busy. Of all clients this one had most requests waiting, and the newest "
         "of them made room for another client.";
+  if (code == ERR_OVERLOADED)
+    message = "The model sleeps, and the device has no memory for it now. The log says more.";
   if (code == ERR_DEVICE_FAILED) message = "The device has failed.";
   if (code == ERR_DRAINING) message = "The server is shutting down.";
   error_set(&error, code, NULL, "%s", message);

@@ -108,12 +108,14 @@ static void add_template(cJSON *object, const completions_t *live) {
 }
 
 static void add_ends(cJSON *object, const server_t *server) {
+  engine_sleep_t state = {0};
+  if (server->engine != NULL) engine_asleep(server->engine, &state); /* a parent has none */
   cJSON_AddTrueToObject(object, "endpoint_slots");
   cJSON_AddFalseToObject(object, "endpoint_props");
   cJSON_AddTrueToObject(object, "endpoint_metrics");
   cJSON_AddBoolToObject(object, "webui", strcmp(server->config->web_page, "on") == 0);
   cJSON_AddStringToObject(object, "build_info", "inferd " INFERD_VERSION "-" INFERD_COMMIT);
-  cJSON_AddFalseToObject(object, "is_sleeping");
+  cJSON_AddBoolToObject(object, "is_sleeping", state.sleeps);
 }
 
 /* Of several models, where none is named: llama.cpp's router says that it is one. */

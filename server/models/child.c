@@ -148,6 +148,7 @@ static bool env_of_server(words_t *env, const served_t *model) {
               env_set(env, "NOTIFY_SOCKET", child->notify_path) &&
               env_set(env, "_INFERD_PARENT", parent);
   if (made && model->kv_bytes > 0) made = env_set(env, "INFERD_KV_CACHE_BYTES", kv);
+  if (made && !model->may_sleep) made = env_set(env, "INFERD_SLEEP_SPACE", "0");
   if (made && child->watchdog_ns > 0) made = env_set(env, "WATCHDOG_USEC", watchdog);
   return made;
 }
@@ -233,9 +234,12 @@ static void on_notify(uv_poll_t *poll, int status, int events) {
 
 /* ---- its end ---- */
 
-static void on_closed(uv_handle_t *handle) {
-  served_t *model = handle->data;
+static void handle_closed(served_t *model) {
   if (--model->child.open_handles == 0) models_gone(model);
+}
+
+static void on_closed(uv_handle_t *handle) {
+  handle_closed(handle->data);
 }
 
 static void close_notify(served_t *model) {
@@ -256,6 +260,7 @@ static void on_ended(uv_process_t *process, int64_t status, int signal_number) {
   hear(model); /* its last words may lie there still */
   words_free(&child->adapters);
   child->runs = false;
+  order_end(&child->order);
   if (!child->asked_to_end) {
     if (model->reason[0] == '\0' && signal_number != 0)
       snprintf(model->reason, sizeof model->reason, "its process ended by signal %d",
@@ -280,10 +285,59 @@ void child_stop(served_t *model) {
   uv_process_kill(&child->process, SIGTERM);
 }
 
+/* ---- orders ---- */
+
+static void on_order_closed(order_t *order) {
+  handle_closed(order->owner);
+}
+
+/* If it cannot be done the process is ended: there is nothing else by which its memory would come
+ * back, or its requests be answered. One that cannot wake has failed, like one that cannot load. */
+static void order_failed(served_t *model, const char *reason) {
+  child_t *child = &model->child;
+  if (!child->runs || child->asked_to_end) return; /* it ends already */
+  snprintf(model->reason, sizeof model->reason, "%s", reason);
+  log_line(LOG_WARN, "models", "%.200s: %s; its process is ended", model->wish.names.list[0],
+           reason);
+  if (child->order.sleeps)
+    child_stop(model);
+  else
+    uv_process_kill(&child->process, SIGTERM);
+}
+
+static void on_order(order_t *order, const char *reason) {
+  served_t *model = order->owner;
+  life_t *life = model->models->life;
+  const char *name = model->wish.names.list[0];
+  if (reason != NULL) {
+    order_failed(model, reason);
+  } else if (order->sleeps) {
+    life_slept(life, model->life);
+    log_line(LOG_INFO, "models", "%.200s sleeps", name);
+  } else if (model->life->state == LIFE_LOADING) {
+    life_loaded(life, model->life, clock_now_ns());
+    log_line(LOG_INFO, "models", "%.200s is awake after %.2f s", name,
+             (double)model->life->came_ns * 1e-9);
+  }
+  models_pump(model->models);
+}
+
+void child_order(served_t *model, bool sleeps) {
+  child_t *child = &model->child;
+  child->order =
+      (order_t){.sleeps = sleeps, .owner = model, .done = on_order, .closed = on_order_closed};
+  child->open_handles++;
+  if (!order_give(&child->order, model->models->server->loop, child->socket))
+    order_failed(model, "its process takes no connections");
+}
+
+/* ---- time ---- */
+
 void child_tick(served_t *model, uint64_t now_ns) {
   child_t *child = &model->child;
   if (!child->runs) return;
   channels_close(child, now_ns);
+  order_tick(&child->order, now_ns);
   bool silent = child->watchdog_ns > 0 && model->life->state == LIFE_READY &&
                 now_ns - child->alive_ns > 2 * child->watchdog_ns;
   if (silent) snprintf(model->reason, sizeof model->reason, "it stands still");
@@ -398,10 +452,16 @@ static bool read_plan(served_t *model, const json_t *root, life_plan_t *plan) {
              name->text);
   bool on_host = json_equals(place, "host");
   const char *number = strchr(config->device, ':'); /* cuda:N */
-  int gpu = number != NULL ? MIN(MAX(atoi(number + 1), 0), LIFE_PLACES - 2) : 0;
+  int gpu = number != NULL ? MIN(MAX(atoi(number + 1), 0), LIFE_GPUS - 1) : 0;
   int at = on_host ? LIFE_HOST : 1 + gpu;
   plan->bytes[LIFE_HOST] = PROCESS_BYTES + swap;
   plan->bytes[at] += weights + workspace + kv + states;
+  model->may_sleep = !on_host && weights <= config->sleep_space && !model->wish.never_sleeps;
+  if (model->may_sleep) {
+    plan->asleep[LIFE_HOST] = plan->bytes[LIFE_HOST] + weights;
+    plan->asleep[at] = workspace;
+    plan->asleep[LIFE_SLEEP] = MAX(weights, 1);
+  }
   double share = config->memory > 0 ? config->memory : on_host ? 0.7 : 0.9;
   find_limit(model->models, at, room, share);
   if (!on_host) find_limit(model->models, LIFE_HOST, host_room, 0.7); /* processes, swapping */
@@ -507,7 +567,8 @@ void survey_start(served_t *model) {
   uv_pipe_init(loop, &survey->err, 0);
   survey->out.data = survey->err.data = survey->process.data = model;
   survey->open_handles = 3;
-  bool made = env_make(&env, model);
+  /* It is found out here whether the model may sleep. */
+  bool made = env_make(&env, model) && env_set(&env, "INFERD_SLEEP_SPACE", "0");
   options.env = env.list;
   int code = made ? uv_spawn(loop, &survey->process, &options) : UV_ENOMEM;
   words_free(&env);

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const life_state_names[] = {"unloaded", "loading", "ready", "draining", "failed"};
+const char *const life_state_names[] = {"unloaded", "loading", "ready",
+                                        "draining", "failed",  "asleep"};
 
 enum { FIRST_RATE = 500 * 1000 * 1000 }; /* bytes a second, until a load was seen */
 
@@ -34,6 +35,10 @@ static bool in_memory(const life_model_t *model) {
          model->state == LIFE_DRAINING;
 }
 
+static bool has_process(const life_model_t *model) {
+  return in_memory(model) || model->state == LIFE_ASLEEP;
+}
+
 static bool is_idle(const life_model_t *model) {
   return model->state == LIFE_READY && model->num_running == 0 && model->num_waiting == 0;
 }
@@ -55,9 +60,32 @@ static void count_pinned(life_t *life, const life_model_t *model, int64_t sign) 
   if (counts) add(life->pinned, model->plan.bytes, sign);
 }
 
+static bool can_sleep(const life_model_t *model) {
+  return model->plan.asleep[LIFE_SLEEP] > 0;
+}
+
+/* What it takes while it falls asleep or wakes: both. */
+static void on_the_way(const life_model_t *model, int64_t out[LIFE_PLACES]) {
+  for (int i = 0; i < LIFE_PLACES; i++) out[i] = MAX(model->plan.bytes[i], model->plan.asleep[i]);
+}
+
+/* What counts of it from now on. */
+static void hold(life_t *life, life_model_t *model, const int64_t bytes[LIFE_PLACES]) {
+  add(life->used, model->held, -1);
+  memcpy(model->held, bytes, sizeof model->held);
+  add(life->used, model->held, 1);
+}
+
+/* What must be free for it to be loaded, or to wake. */
+static void need_of(const life_model_t *model, int64_t out[LIFE_PLACES]) {
+  memcpy(out, model->plan.bytes, LIFE_PLACES * sizeof *out);
+  if (model->state == LIFE_ASLEEP) on_the_way(model, out);
+  add(out, model->held, -1);
+}
+
 /* To be called when what makes a model active has changed. */
 static void touch(life_t *life, life_model_t *model) {
-  bool active = in_memory(model) || model->first != NULL || model->wish != LIFE_NO_WISH;
+  bool active = has_process(model) || model->first != NULL || model->wish != LIFE_NO_WISH;
   if (active == (model->place >= 0)) return;
   if (active) {
     model->place = life->num_active;
@@ -74,19 +102,30 @@ static void touch(life_t *life, life_model_t *model) {
 static void move(life_t *life, life_model_t *model, life_state_t to) {
 #define FROM(state) (1u << (state))
   static const unsigned allowed_from[] = {
-      [LIFE_UNLOADED] = FROM(LIFE_DRAINING),
-      [LIFE_LOADING] = FROM(LIFE_UNLOADED) | FROM(LIFE_FAILED),
+      [LIFE_UNLOADED] = FROM(LIFE_DRAINING) | FROM(LIFE_ASLEEP),
+      [LIFE_LOADING] = FROM(LIFE_UNLOADED) | FROM(LIFE_FAILED) | FROM(LIFE_ASLEEP),
       [LIFE_READY] = FROM(LIFE_LOADING),
-      [LIFE_DRAINING] = FROM(LIFE_READY) | FROM(LIFE_LOADING),
+      [LIFE_DRAINING] = FROM(LIFE_READY) | FROM(LIFE_LOADING) | FROM(LIFE_ASLEEP),
       [LIFE_FAILED] = FROM(LIFE_LOADING) | FROM(LIFE_READY),
+      [LIFE_ASLEEP] = FROM(LIFE_DRAINING),
   };
 #undef FROM
+  static const int64_t nothing[LIFE_PLACES];
+  int64_t both[LIFE_PLACES];
   CHECK((allowed_from[to] & (1u << model->state)) != 0);
-  int64_t was = in_memory(model);
+  on_the_way(model, both);
   count_pinned(life, model, -1);
+  model->wakes = to == LIFE_LOADING && model->state == LIFE_ASLEEP;
   model->state = to;
   count_pinned(life, model, 1);
-  add(life->used, model->plan.bytes, (int64_t)in_memory(model) - was);
+  switch (to) {
+  case LIFE_UNLOADED:
+  case LIFE_FAILED: hold(life, model, nothing); break;
+  case LIFE_LOADING: hold(life, model, model->wakes ? both : model->plan.bytes); break;
+  case LIFE_READY: hold(life, model, model->plan.bytes); break;
+  case LIFE_ASLEEP: hold(life, model, model->plan.asleep); break;
+  case LIFE_DRAINING: break; /* what it had */
+  }
   touch(life, model);
 }
 
@@ -110,12 +149,14 @@ static double total(const life_plan_t *plan) {
 }
 
 static uint64_t load_forecast_ns(const life_t *life, const life_model_t *model) {
+  bool asleep = model->state == LIFE_ASLEEP || model->wakes;
+  if (asleep && model->wake_ns > 0) return model->wake_ns;
   if (model->load_ns > 0) return model->load_ns;
   return (uint64_t)(total(&model->plan) / life->rate * 1e9);
 }
 
 static uint64_t turn_end_ns(const life_t *life, const life_model_t *model) {
-  return model->ready_ns + MIN(model->load_ns, life->limits.turn_ns);
+  return model->ready_ns + MIN(model->came_ns, life->limits.turn_ns);
 }
 
 /* ---- making ---- */
@@ -173,7 +214,7 @@ life_model_t *life_add(life_t *life, const life_plan_t *plan, void *owner, uint6
 }
 
 void life_remove(life_t *life, life_model_t *model) {
-  CHECK(!in_memory(model));
+  CHECK(!has_process(model));
   CHECK_EQ(model->num_waiting + model->num_running, 0);
   model->wish = LIFE_NO_WISH;
   touch(life, model);
@@ -185,12 +226,14 @@ void life_remove(life_t *life, life_model_t *model) {
 }
 
 void life_replan(life_t *life, life_model_t *model, const life_plan_t *plan, uint64_t now_ns) {
-  int64_t bytes[LIFE_PLACES];
-  memcpy(bytes, in_memory(model) ? model->plan.bytes : plan->bytes, sizeof bytes);
+  const life_plan_t old = model->plan;
   bool was_pinned = model->plan.pinned;
   count_pinned(life, model, -1);
   model->plan = *plan;
-  memcpy(model->plan.bytes, bytes, sizeof bytes);
+  if (has_process(model)) {
+    memcpy(model->plan.bytes, old.bytes, sizeof old.bytes);
+    memcpy(model->plan.asleep, old.asleep, sizeof old.asleep);
+  }
   count_pinned(life, model, 1);
   if (plan->pinned && !was_pinned) life_wish(life, model, LIFE_MAKE_ROOM, now_ns);
 }
@@ -227,16 +270,27 @@ void life_leave(life_t *life, life_request_t *request, uint64_t now_ns) {
 
 void life_loaded(life_t *life, life_model_t *model, uint64_t now_ns) {
   if (model->state != LIFE_LOADING) return;
+  const bool woke = model->wakes;
   move(life, model, LIFE_READY);
   model->ready_ns = model->used_ns = now_ns;
-  model->load_ns = MAX(now_ns - model->began_ns, 1);
+  model->came_ns = MAX(now_ns - model->began_ns, 1);
+  *(woke ? &model->wake_ns : &model->load_ns) = model->came_ns;
+  if (woke) return;
   double seconds = (double)model->load_ns * 1e-9;
   smooth(&life->rate, MAX(total(&model->plan), 1) / seconds);
 }
 
+void life_slept(life_t *life, life_model_t *model) {
+  if (model->state != LIFE_DRAINING || !model->told) return;
+  if (model->to_sleep)
+    move(life, model, LIFE_ASLEEP);
+  else
+    model->told = false; /* it was closed meanwhile: now it ends */
+}
+
 void life_gone(life_t *life, life_model_t *model, uint64_t now_ns) {
   const life_limits_t *limits = &life->limits;
-  if (model->state == LIFE_DRAINING) {
+  if (model->state == LIFE_DRAINING || model->state == LIFE_ASLEEP) {
     move(life, model, LIFE_UNLOADED);
     return;
   }
@@ -267,13 +321,29 @@ void life_wish(life_t *life, life_model_t *model, life_wish_t wish, uint64_t now
   }
 }
 
-void life_close(life_t *life, life_model_t *model, uint64_t now_ns) {
-  (void)now_ns;
+static void close_model(life_t *life, life_model_t *model, bool to_sleep) {
   model->wish = LIFE_NO_WISH;
   touch(life, model);
-  if (model->state != LIFE_READY && model->state != LIFE_LOADING) return;
+  if (model->state != LIFE_READY && model->state != LIFE_LOADING && model->state != LIFE_ASLEEP)
+    return;
+  model->to_sleep = to_sleep && model->state == LIFE_READY && can_sleep(model);
   move(life, model, LIFE_DRAINING);
   model->told = false;
+}
+
+void life_close(life_t *life, life_model_t *model, uint64_t now_ns) {
+  (void)now_ns;
+  if (model->state == LIFE_DRAINING) model->to_sleep = false;
+  close_model(life, model, false);
+}
+
+void life_lay_down(life_t *life, life_model_t *model, uint64_t now_ns) {
+  (void)now_ns;
+  if (model->state == LIFE_ASLEEP)
+    model->wish = LIFE_NO_WISH;
+  else
+    close_model(life, model, true);
+  touch(life, model);
 }
 
 /* ---- decisions about requests ---- */
@@ -388,18 +458,26 @@ static int32_t find_candidates(life_t *life, uint64_t now_ns) {
   return count;
 }
 
+/* Something runs in it, or waits for it. */
+static bool is_asked_for(const life_model_t *model) {
+  return model->num_running > 0 || model->num_waiting > 0 || model->wish != LIFE_NO_WISH;
+}
+
 /* Rules 4 and 5: whether the model may be closed for `target`. */
 static bool is_victim(const life_t *life, const life_model_t *model, const life_model_t *target,
                       bool busy_too, uint64_t now_ns) {
-  if (model->state != LIFE_READY) return false; /* closed in this look */
+  if (model->state != LIFE_READY && model->state != LIFE_ASLEEP) return false; /* closed by now */
   if (busy_too) return true;
+  if (model->state == LIFE_ASLEEP)
+    return !is_asked_for(model) && model->plan.priority <= target->plan.priority;
   return is_idle(model) && now_ns >= turn_end_ns(life, model) &&
          model->plan.priority <= target->plan.priority;
 }
 
 /* Idle before busy, then by rule 4. */
 static bool goes_before(const life_model_t *left, const life_model_t *right) {
-  if (is_idle(left) != is_idle(right)) return is_idle(left);
+  bool busy_left = is_asked_for(left), busy_right = is_asked_for(right);
+  if (busy_left != busy_right) return busy_right;
   if (left->plan.priority != right->plan.priority)
     return left->plan.priority < right->plan.priority;
   if (left->used_ns != right->used_ns) return left->used_ns < right->used_ns;
@@ -417,34 +495,77 @@ static void find_victims(life_t *life) {
   life->num_victims = 0;
   for (int32_t i = 0; i < life->num_active; i++) {
     life_model_t *model = life->active[i];
-    bool may_go = model->state == LIFE_READY && !model->plan.pinned && model->num_waiting == 0;
+    /* One that sleeps holds memory while something waits for it. */
+    bool there =
+        (model->state == LIFE_READY && model->num_waiting == 0) || model->state == LIFE_ASLEEP;
+    bool may_go = there && !model->plan.pinned;
     if (may_go) life->victims[life->num_victims++] = model;
   }
   qsort(life->victims, (size_t)life->num_victims, sizeof(life_model_t *), compare_victims);
+}
+
+/* Whether one that sleeps goes before another, so that this may sleep in its place. */
+static bool ends_for(const life_model_t *sleeper, const life_model_t *model) {
+  return sleeper->state == LIFE_ASLEEP && !sleeper->chosen && !is_asked_for(sleeper) &&
+         goes_before(sleeper, model);
+}
+
+/* Whether a model that is closed for `need` may sleep: `sum` is what is free when it has ended.
+ * Those that sleep already, and would go before it, end for it if that is enough. */
+static bool may_sleep(life_t *life, const life_model_t *model, const int64_t need[LIFE_PLACES],
+                      int64_t sum[LIFE_PLACES]) {
+  int64_t left[LIFE_PLACES];
+  int32_t count = 0;
+  if (model->state != LIFE_READY || !can_sleep(model)) return false;
+  memcpy(left, sum, sizeof left);
+  add(left, model->plan.asleep, -1);
+  for (; count < life->num_victims && !holds(left, need); count++) {
+    const life_model_t *other = life->victims[count];
+    if (ends_for(other, model)) add(left, other->held, 1);
+  }
+  if (!holds(left, need)) return false;
+  for (int32_t i = 0; i < count; i++) {
+    life_model_t *other = life->victims[i];
+    if (!ends_for(other, model)) continue;
+    add(sum, other->held, 1);
+    close_model(life, other, false);
+  }
+  return true;
 }
 
 /* Closes models until `room`, which grows by what they hold, has place for the target. False, and
  * nothing is closed, if that is not possible. */
 static bool make_room(life_t *life, const life_model_t *target, bool busy_too,
                       int64_t room[LIFE_PLACES], uint64_t now_ns) {
-  int64_t sum[LIFE_PLACES];
+  int64_t sum[LIFE_PLACES], need[LIFE_PLACES];
   int32_t num_used = 0;
+  need_of(target, need);
   memcpy(sum, room, sizeof sum);
-  for (int32_t i = 0; i < life->num_victims && !holds(sum, target->plan.bytes); i++) {
+  for (int32_t i = 0; i < life->num_victims && !holds(sum, need); i++) {
     life->num_looks++;
+    if (life->victims[i] == target) continue;
     if (!is_victim(life, life->victims[i], target, busy_too, now_ns)) continue;
     life->chosen[num_used++] = life->victims[i];
-    add(sum, life->victims[i]->plan.bytes, 1);
+    life->victims[i]->chosen = true;
+    add(sum, life->victims[i]->held, 1);
   }
-  if (!holds(sum, target->plan.bytes)) return false;
+  bool enough = holds(sum, need);
   /* Those that go last are spared first, if it fits without them. */
   for (int32_t i = num_used - 1; i >= 0; i--) {
-    add(sum, life->chosen[i]->plan.bytes, -1);
-    if (holds(sum, target->plan.bytes)) continue;
-    add(sum, life->chosen[i]->plan.bytes, 1);
-    life_close(life, life->chosen[i], now_ns);
+    life_model_t *model = life->chosen[i];
+    model->chosen = false;
+    if (!enough) continue;
+    add(sum, model->held, -1);
+    if (holds(sum, need)) continue;
+    add(sum, model->held, 1);
+    bool sleeps = may_sleep(life, model, need, sum);
+    const life_wish_t wish = model->wish;
+    close_model(life, model, sleeps);
+    model->wish = wish;
+    if (sleeps) add(sum, model->plan.asleep, -1);
     life->closed = true;
   }
+  if (!enough) return false;
   memcpy(room, sum, sizeof sum);
   return true;
 }
@@ -453,7 +574,8 @@ static bool make_room(life_t *life, const life_model_t *target, bool busy_too,
  * Returns true if it can be loaded at once. */
 static bool place(life_t *life, const life_model_t *model, int64_t now[LIFE_PLACES],
                   int64_t soon[LIFE_PLACES], uint64_t now_ns) {
-  const int64_t *need = model->plan.bytes;
+  int64_t need[LIFE_PLACES];
+  need_of(model, need);
   if (holds(now, need)) return true;
   bool aged = is_aged(life, model, now_ns);
   bool may_close = model->first != NULL || model->wish == LIFE_MAKE_ROOM;
@@ -475,7 +597,10 @@ static bool look_at_candidates(life_t *life, uint64_t now_ns, life_action_t *out
   find_victims(life);
   for (int i = 0; i < LIFE_PLACES; i++) now[i] = soon[i] = life->limits.bytes[i] - life->used[i];
   for (int32_t i = 0; i < life->num_active; i++) {
-    if (life->active[i]->state == LIFE_DRAINING) add(soon, life->active[i]->plan.bytes, 1);
+    const life_model_t *model = life->active[i];
+    if (model->state != LIFE_DRAINING) continue;
+    add(soon, model->held, 1);
+    if (model->to_sleep) add(soon, model->plan.asleep, -1);
   }
   for (int32_t i = 0; i < count; i++) {
     life_model_t *model = life->candidates[i];
@@ -484,9 +609,9 @@ static bool look_at_candidates(life_t *life, uint64_t now_ns, life_action_t *out
     move(life, model, LIFE_LOADING);
     model->began_ns = now_ns;
     model->wish = LIFE_NO_WISH;
-    model->num_loads++;
+    *(model->wakes ? &model->num_wakes : &model->num_loads) += 1;
     life->turn++;
-    *out = (life_action_t){.what = LIFE_LOAD, .model = model};
+    *out = (life_action_t){.what = model->wakes ? LIFE_WAKE : LIFE_LOAD, .model = model};
     return true;
   }
   return false;
@@ -501,9 +626,41 @@ static bool next_load(life_t *life, uint64_t now_ns, life_action_t *out) {
   return false;
 }
 
+/* READY or ASLEEP, and nothing asks for it. */
+static bool is_unused(const life_model_t *model) {
+  return is_idle(model) || (model->state == LIFE_ASLEEP && model->num_waiting == 0);
+}
+
 static bool is_forgotten(const life_model_t *model, uint64_t now_ns) {
-  return model->plan.idle_ns > 0 && !model->plan.pinned && is_idle(model) &&
+  return model->plan.idle_ns > 0 && !model->plan.pinned && is_unused(model) &&
          now_ns - model->used_ns >= model->plan.idle_ns;
+}
+
+/* Whether what it takes beside, while it falls asleep, is free; `soon`: when all have ended that
+ * end already. */
+static bool fits_asleep(const life_t *life, const life_model_t *model, bool soon) {
+  int64_t more[LIFE_PLACES], room[LIFE_PLACES];
+  on_the_way(model, more);
+  add(more, model->held, -1);
+  memcpy(room, life->limits.bytes, sizeof room);
+  add(room, life->used, -1);
+  for (int32_t i = 0; i < life->num_active && soon; i++) {
+    const life_model_t *other = life->active[i];
+    if (other->state == LIFE_DRAINING && !other->to_sleep && other->num_running == 0)
+      add(room, other->held, 1);
+  }
+  return holds(room, more);
+}
+
+/* Nothing runs in it any more: it sleeps, or ends. */
+static void end_drain(life_t *life, life_model_t *model, life_action_t *out) {
+  int64_t both[LIFE_PLACES];
+  model->told = true;
+  model->to_sleep = model->to_sleep && fits_asleep(life, model, false);
+  *out = (life_action_t){.what = model->to_sleep ? LIFE_FALL : LIFE_UNLOAD, .model = model};
+  if (!model->to_sleep) return;
+  on_the_way(model, both);
+  hold(life, model, both);
 }
 
 static bool next_unload(life_t *life, uint64_t now_ns, life_action_t *out) {
@@ -511,8 +668,10 @@ static bool next_unload(life_t *life, uint64_t now_ns, life_action_t *out) {
     life_model_t *model = life->active[i];
     if (is_forgotten(model, now_ns)) life_close(life, model, now_ns);
     if (model->state != LIFE_DRAINING || model->told || model->num_running > 0) continue;
-    model->told = true;
-    *out = (life_action_t){.what = LIFE_UNLOAD, .model = model};
+    /* It waits for the end of others, as `place` has counted on. */
+    if (model->to_sleep && !fits_asleep(life, model, false) && fits_asleep(life, model, true))
+      continue;
+    end_drain(life, model, out);
     return true;
   }
   return false;
@@ -537,7 +696,7 @@ uint64_t life_due_ns(const life_t *life, uint64_t now_ns) {
     if (model->state == LIFE_FAILED && (model->first != NULL || model->wish != LIFE_NO_WISH))
       times[0] = model->retry_ns;
     if (is_idle(model)) times[1] = turn_end_ns(life, model);
-    if (is_idle(model) && model->plan.idle_ns > 0 && !model->plan.pinned)
+    if (is_unused(model) && model->plan.idle_ns > 0 && !model->plan.pinned)
       times[2] = model->used_ns + model->plan.idle_ns;
     if (model->first != NULL) {
       times[3] = model->first->asked_ns + life->limits.age_ns;

@@ -6,10 +6,12 @@
  *
  *   UNLOADED --load--> LOADING --life_loaded--> READY --close--> DRAINING --life_gone--> UNLOADED
  *                      LOADING, READY --life_gone--> FAILED --load, after a pause--> LOADING
+ *                      DRAINING --life_slept--> ASLEEP --wake--> LOADING
+ *                                               ASLEEP --close--> DRAINING
  *
  * The rules:
- *   1. Memory decides. The plans of the models that are LOADING, READY or DRAINING never exceed the
- *      limits, in any place.
+ *   1. Memory decides. The plans of the models that are LOADING, READY or DRAINING, and what those
+ *      that are ASLEEP hold, never exceed the limits, in any place.
  *   2. A model that answers is never unloaded. One that must go is closed: what runs ends, what is
  *      new waits, and then its process ends.
  *   3. Who waits longest is loaded first, by priority; but who has waited `age_ns` comes before all
@@ -21,6 +23,8 @@
  *      turns do not make the server load all the time.
  *   5. Busy models are closed for a request that has waited `age_ns`, and for no other.
  *   6. When a model is ready, all that waits for it runs.
+ *      A model that can sleep does so in the place of its end, if there is room for what it holds
+ *      then; one that sleeps ends for another like one that is idle, in the same order.
  *   7. After a failure a model is tried again after a pause, which doubles. Meanwhile its requests
  *      are refused, but for the first pause after an end of a model that was ready: they wait.
  */
@@ -31,14 +35,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LIFE_HOST = 0, LIFE_PLACES = 9 }; /* the host's memory, then that of GPU 0, 1 .. */
+/* The host's memory, then that of GPU 0, 1 ..; and what of the host's those that sleep may have. */
+enum { LIFE_HOST = 0, LIFE_GPUS = 8, LIFE_SLEEP = 1 + LIFE_GPUS, LIFE_PLACES };
 
 typedef enum life_state {
   LIFE_UNLOADED,
   LIFE_LOADING,
   LIFE_READY,
   LIFE_DRAINING, /* what runs ends, then the process */
-  LIFE_FAILED    /* not in memory; tried again from retry_ns on, if something waits for it */
+  LIFE_FAILED,   /* not in memory; tried again from retry_ns on, if something waits for it */
+  LIFE_ASLEEP    /* its process is there, and has given the memory of its device back */
 } life_state_t;
 extern const char *const life_state_names[]; /* by life_state_t */
 
@@ -51,10 +57,11 @@ typedef struct life_limits {
 
 /* What is known of a model before it is loaded. */
 typedef struct life_plan {
-  int64_t bytes[LIFE_PLACES]; /* >= 0 */
-  int32_t priority;           /* the larger, the sooner */
-  bool pinned;                /* loaded at once, and never unloaded for another or for idleness */
-  uint64_t idle_ns;           /* unloaded after so long without a request; 0 = never */
+  int64_t bytes[LIFE_PLACES];  /* >= 0 */
+  int64_t asleep[LIFE_PLACES]; /* while it sleeps; that of LIFE_SLEEP is 0: it never does */
+  int32_t priority;            /* the larger, the sooner */
+  bool pinned;                 /* loaded at once, and never unloaded for another or for idleness */
+  uint64_t idle_ns;            /* unloaded after so long without a request; 0 = never */
 } life_plan_t;
 
 /* How much a model is wanted that nothing waits for. */
@@ -86,23 +93,31 @@ struct life_model {
   uint64_t late_ns;             /* while some wait: none of them is late before */
   uint64_t turn;                /* the smallest of those that have waited since none did */
   int32_t num_waiting, num_running;
-  int32_t failures;   /* one after another */
-  bool told;          /* DRAINING: LIFE_UNLOAD was given out */
-  bool crashed;       /* FAILED: it was ready, and this was the first failure */
-  uint64_t wished_ns; /* when the wish came */
-  uint64_t began_ns;  /* LOADING: since */
-  uint64_t ready_ns;  /* when it was last loaded */
-  uint64_t used_ns;   /* when a request last began or ended */
-  uint64_t retry_ns;  /* FAILED */
-  uint64_t load_ns;   /* how long the last load took; 0 = not known */
-  uint64_t num_loads; /* begun */
-  int32_t place;      /* in the list of active models; -1 = not there */
-  int32_t number;     /* in the order of life_add; of equal ones the first goes first */
+  int32_t failures;              /* one after another */
+  int64_t held[LIFE_PLACES];     /* what counts of it now */
+  bool told;                     /* DRAINING: LIFE_UNLOAD or LIFE_SLEEP was given out */
+  bool to_sleep;                 /* DRAINING: it will sleep, if there is room */
+  bool wakes;                    /* LOADING: it was ASLEEP */
+  bool chosen;                   /* within a look: what it holds counts as free */
+  bool crashed;                  /* FAILED: it was ready, and this was the first failure */
+  uint64_t wished_ns;            /* when the wish came */
+  uint64_t began_ns;             /* LOADING: since */
+  uint64_t ready_ns;             /* when it was last loaded */
+  uint64_t used_ns;              /* when a request last began or ended */
+  uint64_t retry_ns;             /* FAILED */
+  uint64_t load_ns;              /* how long the last load took; 0 = not known */
+  uint64_t wake_ns;              /* the same of a wake */
+  uint64_t came_ns;              /* the last of both */
+  uint64_t num_loads, num_wakes; /* begun */
+  int32_t place;                 /* in the list of active models; -1 = not there */
+  int32_t number;                /* in the order of life_add; of equal ones the first goes first */
 };
 
 typedef enum life_what {
   LIFE_LOAD,   /* start a process for `model`; then life_loaded or life_gone */
   LIFE_UNLOAD, /* end the process of `model`, which is idle; then life_gone */
+  LIFE_FALL,   /* have `model`, which is idle, sleep; then life_slept or life_gone */
+  LIFE_WAKE,   /* have it awake; then life_loaded or life_gone */
   LIFE_BEGIN,  /* `request` runs; then life_leave */
   LIFE_REFUSE  /* `request` is refused for `why`, and forgotten */
 } life_what_t;
@@ -139,13 +154,17 @@ void life_ask(life_t *life, life_model_t *model, life_request_t *request, uint64
 void life_leave(life_t *life, life_request_t *request, uint64_t now_ns);
 /* Harmless unless it is LOADING: it may have been closed meanwhile. */
 void life_loaded(life_t *life, life_model_t *model, uint64_t now_ns);
+/* Harmless unless it was told to sleep. */
+void life_slept(life_t *life, life_model_t *model);
 /* The process of the model has ended. Requests that ran are the owner's: it calls life_leave. */
 void life_gone(life_t *life, life_model_t *model, uint64_t now_ns);
 /* Wants the model in memory; LIFE_MAKE_ROOM ends its pause, too. */
 void life_wish(life_t *life, life_model_t *model, life_wish_t wish, uint64_t now_ns);
-/* An operator wants it gone: closes a model that is READY or LOADING, or gives its wish up. What
- * waits for it has it loaded again. */
+/* An operator wants it gone: closes a model that is READY, LOADING or ASLEEP, or gives its wish up.
+ * What waits for it has it loaded again. */
 void life_close(life_t *life, life_model_t *model, uint64_t now_ns);
+/* An operator wants it asleep: the same, but one that is READY and can will sleep. */
+void life_lay_down(life_t *life, life_model_t *model, uint64_t now_ns);
 
 /* The next thing to do; false: nothing until something happens or life_due_ns has come. */
 bool life_next(life_t *life, uint64_t now_ns, life_action_t *out);

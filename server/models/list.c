@@ -23,10 +23,22 @@ static const char *state_of(const served_t *model) {
   return model->plan_state == PLAN_FAILED ? "failed" : "unloaded";
 }
 
+/* By its plan; of one that sleeps, what it has then. */
 static int64_t bytes_of(const served_t *model, int first, int end) {
+  const life_model_t *life = model->life;
   int64_t sum = 0;
-  for (int i = first; model->life != NULL && i < end; i++) sum += model->life->plan.bytes[i];
+  if (life == NULL) return 0;
+  const int64_t *bytes = life->state == LIFE_ASLEEP ? life->plan.asleep : life->plan.bytes;
+  for (int i = first; i < end; i++) sum += bytes[i];
   return sum;
+}
+
+static int64_t host_bytes(const served_t *model) {
+  return bytes_of(model, LIFE_HOST, LIFE_HOST + 1);
+}
+
+static int64_t device_bytes(const served_t *model) {
+  return bytes_of(model, LIFE_HOST + 1, LIFE_HOST + 1 + LIFE_GPUS);
 }
 
 static void add_state(cJSON *object, const served_t *model) {
@@ -43,8 +55,8 @@ static void add_state(cJSON *object, const served_t *model) {
   else
     cJSON_AddNullToObject(object, "reason");
   cJSON *memory = cJSON_AddObjectToObject(object, "memory");
-  cJSON_AddNumberToObject(memory, "host", (double)bytes_of(model, LIFE_HOST, LIFE_HOST + 1));
-  cJSON_AddNumberToObject(memory, "device", (double)bytes_of(model, LIFE_HOST + 1, LIFE_PLACES));
+  cJSON_AddNumberToObject(memory, "host", (double)host_bytes(model));
+  cJSON_AddNumberToObject(memory, "device", (double)device_bytes(model));
   cJSON_AddBoolToObject(object, "pinned", model->wish.pin);
   if (model->used > 0)
     cJSON_AddNumberToObject(object, "last_used", (double)model->used);
@@ -140,7 +152,6 @@ static int fail_alone(inferd_error_t *error) {
 static int read_query(const exchange_t *exchange, served_t **out, inferd_error_t *error) {
   const models_t *models = exchange->server->models;
   const char *name = exchange_query(exchange, "model");
-  if (models == NULL) return fail_alone(error);
   if (name == NULL || name[0] == '\0')
     return error_set(
         error, ERR_MISSING_PARAMETER, "model",
@@ -204,6 +215,14 @@ static void unload(served_t *model) {
   models_pump(models);
 }
 
+static void lay_down(served_t *model) {
+  models_t *models = model->models;
+  log_line(LOG_INFO, "models", "%.200s: an operator wants it asleep", model->wish.names.list[0]);
+  model->wanted = false;
+  if (model->life != NULL) life_lay_down(models->life, model->life, clock_now_ns());
+  models_pump(models);
+}
+
 static void answer(exchange_t *exchange, const served_t *model, int code,
                    const inferd_error_t *error) {
   if (code == 0)
@@ -230,30 +249,41 @@ void api_unload_model(exchange_t *exchange) {
 
 /* ---- the same in vLLM's words ---- */
 
-/* What sleeps has no process. With level 1 its weights would stay in host memory: of a model that
- * runs there they do, as the pages of its file. */
-static int check_sleep(const exchange_t *exchange, inferd_error_t *error) {
-  const char *level = exchange_query(exchange, "level"), *mode = exchange_query(exchange, "mode");
+/* What runs ends first. */
+static int check_mode(const exchange_t *exchange, inferd_error_t *error) {
+  const char *mode = exchange_query(exchange, "mode");
   char quoted[64];
-  if (level != NULL && strcmp(level, "1") != 0 && strcmp(level, "2") != 0)
-    return error_set(error, ERR_INVALID_VALUE, "level", "Invalid 'level': %s is not 1 or 2.",
-                     error_quote(quoted, sizeof quoted, level, strlen(level)));
   if (mode == NULL || strcmp(mode, "wait") == 0) return 0;
   return error_set(error, ERR_INVALID_VALUE, "mode",
                    "Invalid 'mode': %s is not 'wait'; what runs in the model ends first.",
                    error_quote(quoted, sizeof quoted, mode, strlen(mode)));
 }
 
-void api_sleep(exchange_t *exchange) {
+/* With level 2 it has no process, nor with level 1 if it cannot sleep: of a model that runs on the
+ * host the weights stay there, as the pages of its file. */
+static int check_sleep(const exchange_t *exchange, inferd_error_t *error) {
+  const char *level = exchange_query(exchange, "level");
+  char quoted[64];
+  if (level != NULL && strcmp(level, "1") != 0 && strcmp(level, "2") != 0)
+    return error_set(error, ERR_INVALID_VALUE, "level", "Invalid 'level': %s is not 1 or 2.",
+                     error_quote(quoted, sizeof quoted, level, strlen(level)));
+  return check_mode(exchange, error);
+}
+
+void models_sleep(exchange_t *exchange) {
+  const char *level = exchange_query(exchange, "level");
   served_t *model = NULL;
   inferd_error_t error = {0};
   int code = read_query(exchange, &model, &error);
   if (code == 0) code = check_sleep(exchange, &error);
-  if (code == 0) unload(model);
+  if (code == 0 && level != NULL && strcmp(level, "2") == 0)
+    unload(model);
+  else if (code == 0)
+    lay_down(model);
   answer(exchange, model, code, &error);
 }
 
-void api_wake_up(exchange_t *exchange) {
+void models_wake(exchange_t *exchange) {
   served_t *model = NULL;
   inferd_error_t error = {0};
   int code = read_query(exchange, &model, &error);
@@ -261,18 +291,17 @@ void api_wake_up(exchange_t *exchange) {
   answer(exchange, model, code, &error);
 }
 
-void api_is_sleeping(exchange_t *exchange) {
+void models_is_sleeping(exchange_t *exchange) {
   served_t *model = NULL;
   inferd_error_t error = {0};
-  bool alone = exchange->server->models == NULL;
-  if (!alone && read_query(exchange, &model, &error) != 0) {
+  if (read_query(exchange, &model, &error) != 0) {
     exchange_error(exchange, &error);
     return;
   }
-  const life_model_t *life = model != NULL ? model->life : NULL;
+  const life_model_t *life = model->life;
   bool awake = life != NULL && (life->state == LIFE_LOADING || life->state == LIFE_READY);
   cJSON *object = cJSON_CreateObject();
-  cJSON_AddBoolToObject(object, "is_sleeping", !alone && !awake);
+  cJSON_AddBoolToObject(object, "is_sleeping", !awake);
   reply_json(exchange, 200, object);
 }
 
@@ -282,7 +311,7 @@ static void fill_line(const served_t *model, model_line_t *out) {
   const life_model_t *life = model->life;
   life_state_t state = life != NULL ? life->state : LIFE_UNLOADED;
   bool answers = state == LIFE_READY || state == LIFE_DRAINING;
-  bool in_memory = answers || state == LIFE_LOADING;
+  bool in_memory = answers || state == LIFE_LOADING || state == LIFE_ASLEEP;
   bool ends = answers && model->wish.idle_s > 0 && !model->wish.pin;
   *out = (model_line_t){.name = model->wish.names.list[0],
                         .state = state_of(model),
@@ -295,8 +324,8 @@ static void fill_line(const served_t *model, model_line_t *out) {
                         .shown = model->shown,
                         .context = model->context,
                         .ends = ends ? time(NULL) + (int64_t)model->wish.idle_s : 0,
-                        .bytes = in_memory ? bytes_of(model, 0, LIFE_PLACES) : 0,
-                        .device_bytes = in_memory ? bytes_of(model, LIFE_HOST + 1, LIFE_PLACES) : 0,
+                        .bytes = in_memory ? host_bytes(model) + device_bytes(model) : 0,
+                        .device_bytes = in_memory ? device_bytes(model) : 0,
                         .waiting = life != NULL ? life->num_waiting : 0,
                         .running = life != NULL ? life->num_running : 0,
                         .loads = life != NULL ? life->num_loads : 0,

@@ -11,6 +11,7 @@
  *   directory.c  what lies in the directory, read on a thread of its own
  *   lobby.c      how many requests of which client wait
  *   child.c      a process: its start, what it tells, its end; and the plan of its memory
+ *   order.c      has a process sleep, or wake up
  *   sockets.c    the directory of their sockets
  *   passage.c    a request on its way to a child, and its answer
  *   channel.c    a connection to a child

@@ -8,6 +8,7 @@
 #include "server/models/lifecycle.h"
 #include "server/models/lobby.h"
 #include "server/models/models.h"
+#include "server/models/order.h"
 
 enum {
   MODEL_NAME_MAX = 256,
@@ -46,7 +47,8 @@ typedef struct child {
   uint64_t killed_ns; /* SIGKILL at that time; 0 = not */
   uint64_t alive_ns;  /* when it last said so */
   uint64_t watchdog_ns; /* how often it must; 0 = need not */
-  channel_t *idle;      /* connections to it without a request, newest first */
+  order_t order;
+  channel_t *idle; /* connections to it without a request, newest first */
 } child_t;
 
 /* `inferd check`, which plans the memory of a model. */
@@ -67,7 +69,8 @@ typedef struct model_wish {
   words_t settings; /* "INFERD_X=value" of its section */
   words_t adapters; /* names in its lora_modules */
   bool pin, preload, has_kv;
-  double idle_s; /* 0 = never */
+  bool never_sleeps; /* what its section asks for does not go with --sleep-space */
+  double idle_s;     /* 0 = never */
   int32_t priority;
 } model_wish_t;
 
@@ -82,6 +85,7 @@ struct model {
   survey_t survey;
   plan_state_t plan_state;
   uint64_t plan_again_ns; /* PLAN_FAILED: not before */
+  bool may_sleep;         /* it gets --sleep-space */
   int64_t kv_bytes;       /* for --kv-cache-bytes of the child; 0 = it has its own */
   int64_t context;
   char architecture[64];
@@ -138,6 +142,8 @@ bool child_start(served_t *model);
 void child_stop(served_t *model);                  /* SIGTERM, later SIGKILL */
 void child_tick(served_t *model, uint64_t now_ns); /* what is late */
 void survey_start(served_t *model);
+/* Has a child sleep, or wake up; then life_slept, life_loaded or life_gone. */
+void child_order(served_t *model, bool sleeps);
 
 /* sockets.c */
 int sockets_open(models_t *models, inferd_error_t *error); /* 0 or an error of error_system */

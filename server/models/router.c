@@ -78,6 +78,8 @@ static void act(models_t *models, const life_action_t *action) {
       life_gone(models->life, model->life, clock_now_ns());
     break;
   case LIFE_UNLOAD: child_stop(model); break;
+  case LIFE_FALL: child_order(model, true); break;
+  case LIFE_WAKE: child_order(model, false); break;
   case LIFE_BEGIN: passage_begin(passage); break;
   case LIFE_REFUSE: refuse(passage, action->why); break;
   }
@@ -155,7 +157,7 @@ static void tell_if_ended(models_t *models) {
 void models_gone(served_t *model) {
   models_t *models = model->models;
   life_state_t state = model->life->state;
-  if (state == LIFE_LOADING || state == LIFE_READY || state == LIFE_DRAINING)
+  if (state != LIFE_UNLOADED && state != LIFE_FAILED)
     life_gone(models->life, model->life, clock_now_ns());
   for (passage_t *passage = models->passages; passage != NULL; passage = passage->next) {
     if (passage->model == model) passage_again(passage);
@@ -277,8 +279,9 @@ static int check_autoload(const exchange_t *exchange, const served_t *model,
                           inferd_error_t *error) {
   const char *autoload = exchange_query(exchange, "autoload");
   bool off = autoload != NULL && (strcmp(autoload, "false") == 0 || strcmp(autoload, "0") == 0);
-  bool comes = model->life != NULL &&
-               (model->life->state == LIFE_LOADING || model->life->state == LIFE_READY);
+  const life_model_t *life = model->life;
+  bool comes = life != NULL && (life->state == LIFE_LOADING || life->state == LIFE_READY ||
+                                life->state == LIFE_ASLEEP);
   if (!off || comes) return 0;
   return error_set(error, ERR_BAD_REQUEST, "autoload",
                    "The model `%.200s` is not in memory, and with autoload=false no request loads "
@@ -435,9 +438,10 @@ void models_errand(exchange_t *exchange, const char *path) {
 
 bool models_ready(const server_t *server) {
   for (const served_t *model = server->models->first; model != NULL; model = model->next) {
-    bool ready = model->life != NULL && model->life->state == LIFE_READY;
-    bool failed = model->plan_state == PLAN_FAILED ||
-                  (model->life != NULL && model->life->state == LIFE_FAILED);
+    const life_model_t *life = model->life;
+    bool ready =
+        life != NULL && (life->state == LIFE_READY || life->state == LIFE_ASLEEP || life->wakes);
+    bool failed = model->plan_state == PLAN_FAILED || (life != NULL && life->state == LIFE_FAILED);
     if (model->listed && model->wish.pin && !ready && !failed) return false;
   }
   return true;
@@ -488,6 +492,7 @@ int models_new(server_t *server, inferd_error_t *error) {
   models->server = server;
   models->dir_lock = -1;
   limits.bytes[LIFE_HOST] = config->models_memory;
+  limits.bytes[LIFE_SLEEP] = config->sleep_space;
   models->limit_known[LIFE_HOST] = config->models_memory > 0;
   models->life = life_new(&limits);
   models->lobby = lobby_new();

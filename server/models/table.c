@@ -92,6 +92,22 @@ static bool list_into(words_t *out, const char *value, bool before_equals) {
   return true;
 }
 
+/* Options beside which a model is refused that could sleep (engine/asleep.c). */
+static bool forbids_sleep(const char *key, const char *value) {
+  static const char *const keys[] = {"journal",
+                                     "speculative_model",
+                                     "prefix_cache_file",
+                                     "prefix_cache_space",
+                                     "data_parallel_size",
+                                     "tensor_parallel_size",
+                                     "pipeline_parallel_size"};
+  if (strcmp(key, "sleep_space") == 0) return strtod(value, NULL) <= 0;
+  for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+    if (strcmp(key, keys[i]) == 0) return true;
+  }
+  return false;
+}
+
 /* Takes a line "key=value" of a section, which config.c has checked. */
 static bool take_line(model_wish_t *wish, const char *line) {
   const char *value = strchr(line, '=') + 1;
@@ -110,6 +126,7 @@ static bool take_line(model_wish_t *wish, const char *line) {
   if (strcmp(key, "lora_modules") == 0 && !list_into(&wish->adapters, value, true)) return false;
   wish->has_kv |= strcmp(key, "kv_cache_bytes") == 0 || strcmp(key, "num_blocks") == 0 ||
                   strcmp(key, "memory") == 0;
+  wish->never_sleeps |= forbids_sleep(key, value);
   snprintf(setting, sizeof setting, "INFERD_%s", line);
   for (size_t i = 7; i < 7 + length; i++) {
     if (setting[i] >= 'a' && setting[i] <= 'z') setting[i] = (char)(setting[i] - 32);
@@ -151,8 +168,9 @@ static const char *adapter_in(const served_t *model, const char *name, size_t le
 }
 
 const words_t *served_adapters(const served_t *model) {
-  bool there = model->life != NULL &&
-               (model->life->state == LIFE_READY || model->life->state == LIFE_DRAINING);
+  const life_model_t *life = model->life;
+  bool there = life != NULL && (life->state == LIFE_READY || life->state == LIFE_DRAINING ||
+                                life->state == LIFE_ASLEEP || life->wakes);
   return there ? &model->child.adapters : &model->wish.adapters;
 }
 
@@ -187,8 +205,9 @@ static served_t *find_configured(const models_t *models, const char *name, size_
 
 served_t *models_find_loaded(const models_t *models, const char *name, size_t length) {
   for (served_t *model = models->first; model != NULL; model = model->next) {
-    bool ready = model->listed && model->life != NULL && model->life->state == LIFE_READY;
-    if (ready && adapter_in(model, name, length) != NULL) return model;
+    const life_model_t *life = model->listed ? model->life : NULL;
+    bool there = life != NULL && (life->state == LIFE_READY || life->state == LIFE_ASLEEP);
+    if (there && adapter_in(model, name, length) != NULL) return model;
   }
   return NULL;
 }

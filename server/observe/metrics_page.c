@@ -688,7 +688,8 @@ static double failures_of(const model_line_t *line, const char *state) {
 }
 
 static void print_models(page_t *page) {
-  static const char *const states[] = {"unloaded", "loading", "ready", "draining", "failed"};
+  static const char *const states[] = {"unloaded", "loading", "ready",
+                                       "draining", "failed",  "asleep"};
   static const char *const now[] = {"waiting", "running"}, *const none[] = {NULL};
   static const char *const kinds[] = {"prompt", "generated"};
   if (!page->own) return;

@@ -58,6 +58,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(fair_share);
   SAME(max_skips);
   SAME(max_preemptions);
+  SAME(sleep_space_bytes);
   SAME(swap_space_bytes);
   SAME(prefix_cache_bytes);
   SAME(prefix_cache_file);

@@ -27,6 +27,7 @@ import serve_faults
 import serve_fp8
 import serve_lora
 import serve_ranks
+import serve_sleep
 import serve_states
 from serving import FEW, LONG, REAL_GPU, SEED, Server, check_logprobs, compare, prompts
 
@@ -208,7 +209,7 @@ def main():
         wanted = wanted[2:]
     everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults),
                   **vars(serve_default), **vars(serve_states), **vars(serve_drafts),
-                  **vars(serve_ranks)}
+                  **vars(serve_ranks), **vars(serve_sleep)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (any(part in name for part in wanted) if wanted
                                               else LONG or name not in AT_LENGTH)]

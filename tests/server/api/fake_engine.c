@@ -42,6 +42,16 @@ engine_state_t engine_state(const engine_t *engine) {
   return fake_engine.state;
 }
 
+unsigned engine_sleep(engine_t *engine, bool sleeps) {
+  (void)engine, (void)sleeps;
+  return 0;
+}
+
+void engine_asleep(const engine_t *engine, engine_sleep_t *out) {
+  (void)engine;
+  *out = (engine_sleep_t){.can = false};
+}
+
 double engine_progress(const engine_t *engine) {
   (void)engine;
   return fake_engine.progress;

@@ -15,7 +15,7 @@
 enum { MODELS = 8, REQUESTS_MAX = 400 };
 static const uint64_t MS = 1000000, NEVER = UINT64_MAX;
 
-static const life_limits_t usual = {.bytes = {300, 100},
+static const life_limits_t usual = {.bytes = {300, 100, [LIFE_SLEEP] = 60},
                                     .turn_ns = 2000000000u,
                                     .age_ns = 10000000000u,
                                     .pause_ns = 1000000000u,
@@ -237,6 +237,8 @@ static int load_next(life_t *life, life_model_t *models[], uint64_t *now) {
       if (loaded >= 0) return loaded; /* what has aged waits for no turn */
       break;
     case LIFE_BEGIN: life_leave(life, action.request, *now); break;
+    case LIFE_FALL:
+    case LIFE_WAKE: cr_assert_fail("none can sleep"); break;
     case LIFE_REFUSE: cr_assert_fail("refused"); break;
     }
   }
@@ -318,6 +320,156 @@ Test(lifecycle, an_event_looks_at_active_models_alone) {
   life_free(life);
 }
 
+/* ---- sleep ---- */
+
+/* Of a device: the host keeps its weights. */
+static life_plan_t sleeper(int64_t device, int64_t weights) {
+  return (life_plan_t){.bytes = {10, device}, .asleep = {10 + weights, 5, [LIFE_SLEEP] = weights}};
+}
+
+Test(lifecycle, what_gives_way_sleeps_and_a_request_wakes_it) {
+  life_t *life = life_new(&usual);
+  life_plan_t plan = sleeper(70, 40);
+  life_model_t *one = life_add(life, &plan, NULL, 0), *two = life_add(life, &plan, NULL, 0);
+  life_request_t request, other;
+  load(life, one, 0, MS);
+  life_ask(life, two, &request, 10 * MS, NEVER, 0);
+  expect_next(life, 10 * MS, LIFE_FALL, one);
+  expect_nothing(life, 10 * MS);
+  life_slept(life, one);
+  ASSERT_EQ(one->state, LIFE_ASLEEP);
+  expect_next(life, 11 * MS, LIFE_LOAD, two);
+  life_loaded(life, two, 12 * MS);
+  expect_next(life, 12 * MS, LIFE_BEGIN, two);
+  life_leave(life, &request, 13 * MS);
+  life_ask(life, one, &other, 20 * MS, NEVER, 0);
+  expect_next(life, 20 * MS, LIFE_UNLOAD, two); /* 40 sleep already, of 60 that may */
+  life_gone(life, two, 21 * MS);
+  expect_next(life, 21 * MS, LIFE_WAKE, one);
+  expect_nothing(life, 21 * MS);
+  life_loaded(life, one, 22 * MS);
+  expect_next(life, 22 * MS, LIFE_BEGIN, one);
+  EXPECT_EQ(one->num_loads, 1u);
+  EXPECT_EQ(one->num_wakes, 1u);
+  EXPECT_EQ(one->wake_ns, MS);
+  life_leave(life, &other, 23 * MS);
+  life_free(life);
+}
+
+/* At the limit of --sleep-space, of the host's memory, and of the device's. */
+Test(lifecycle, a_model_sleeps_where_there_is_room_for_it_asleep) {
+  for (int place = 0; place < 3; place++) {
+    for (int64_t over = -1; over <= 1; over++) {
+      life_limits_t limits = usual;
+      life_plan_t first = sleeper(70, 40), second = sleeper(70, 40);
+      if (place == 0) limits.bytes[LIFE_SLEEP] = 40 - over;
+      if (place == 1) limits.bytes[LIFE_HOST] = 10 + 10 + 40 - over;
+      if (place == 2) second.bytes[1] = 95 + over; /* beside the 5 that a sleeper keeps */
+      life_t *life = life_new(&limits);
+      life_model_t *one = life_add(life, &first, NULL, 0), *two = life_add(life, &second, NULL, 0);
+      load(life, one, 0, MS);
+      life_wish(life, two, LIFE_MAKE_ROOM, 10 * MS);
+      expect_next(life, 10 * MS, over <= 0 ? LIFE_FALL : LIFE_UNLOAD, one);
+      life_free(life);
+    }
+  }
+}
+
+Test(lifecycle, one_that_sleeps_ends_for_another_and_by_its_time) {
+  life_limits_t limits = usual;
+  limits.bytes[LIFE_HOST] = 100;
+  life_t *life = life_new(&limits);
+  life_plan_t plan = sleeper(70, 40), large = plan_of(60);
+  plan.idle_ns = 5000 * MS;
+  life_model_t *one = life_add(life, &plan, NULL, 0), *two = life_add(life, &large, NULL, 0);
+  for (int turn = 0; turn < 2; turn++) {
+    uint64_t from = (uint64_t)turn * 10000 * MS;
+    load(life, one, from, from + MS);
+    life_lay_down(life, one, from + 2 * MS);
+    expect_next(life, from + 2 * MS, LIFE_FALL, one);
+    life_slept(life, one);
+    expect_nothing(life, from + 3 * MS);
+    uint64_t then = turn == 0 ? from + 3 * MS : from + MS + plan.idle_ns;
+    if (turn == 0) life_wish(life, two, LIFE_MAKE_ROOM, then);
+    if (turn == 1) ASSERT_EQ(life_due_ns(life, from + 3 * MS), then);
+    expect_next(life, then, LIFE_UNLOAD, one);
+    life_gone(life, one, then + MS);
+    if (turn == 1) break;
+    expect_next(life, then + MS, LIFE_LOAD, two);
+    life_loaded(life, two, then + 2 * MS);
+    life_close(life, two, then + 3 * MS);
+    expect_next(life, then + 3 * MS, LIFE_UNLOAD, two);
+    life_gone(life, two, then + 3 * MS);
+  }
+  life_free(life);
+}
+
+/* One that is used more takes the place of one that has slept for long. */
+Test(lifecycle, an_old_sleeper_makes_place_for_the_next) {
+  life_t *life = life_new(&usual);
+  life_plan_t plan = sleeper(70, 40);
+  life_model_t *old = life_add(life, &plan, NULL, 0), *used = life_add(life, &plan, NULL, 0),
+               *other = life_add(life, &plan, NULL, 0);
+  load(life, old, 0, MS);
+  life_wish(life, used, LIFE_MAKE_ROOM, 10 * MS);
+  expect_next(life, 10 * MS, LIFE_FALL, old);
+  life_slept(life, old);
+  expect_next(life, 10 * MS, LIFE_LOAD, used);
+  life_loaded(life, used, 11 * MS);
+  life_wish(life, other, LIFE_MAKE_ROOM, 20 * MS);
+  expect_next(life, 20 * MS, LIFE_UNLOAD, old);
+  expect_nothing(life, 20 * MS);
+  life_gone(life, old, 21 * MS);
+  expect_next(life, 21 * MS, LIFE_FALL, used);
+  expect_nothing(life, 21 * MS);
+  life_slept(life, used);
+  expect_next(life, 22 * MS, LIFE_LOAD, other);
+  life_free(life);
+}
+
+Test(lifecycle, one_that_is_closed_while_it_falls_asleep_ends) {
+  life_t *life = life_new(&usual);
+  life_plan_t plan = sleeper(70, 40);
+  life_model_t *model = life_add(life, &plan, NULL, 0);
+  load(life, model, 0, MS);
+  life_lay_down(life, model, 2 * MS);
+  expect_next(life, 2 * MS, LIFE_FALL, model);
+  life_close(life, model, 3 * MS);
+  expect_nothing(life, 3 * MS);
+  life_slept(life, model);
+  expect_next(life, 4 * MS, LIFE_UNLOAD, model);
+  life_gone(life, model, 5 * MS);
+  ASSERT_EQ(model->state, LIFE_UNLOADED);
+  life_free(life);
+}
+
+Test(lifecycle, a_sleeper_whose_process_ends_has_not_failed) {
+  life_t *life = life_new(&usual);
+  life_plan_t plan = sleeper(70, 40);
+  life_model_t *model = life_add(life, &plan, NULL, 0);
+  life_request_t request;
+  load(life, model, 0, MS);
+  life_lay_down(life, model, 2 * MS);
+  expect_next(life, 2 * MS, LIFE_FALL, model);
+  life_slept(life, model);
+  life_gone(life, model, 3 * MS);
+  ASSERT_EQ(model->state, LIFE_UNLOADED);
+  life_ask(life, model, &request, 4 * MS, NEVER, 0);
+  expect_next(life, 4 * MS, LIFE_LOAD, model);
+  life_loaded(life, model, 5 * MS);
+  expect_next(life, 5 * MS, LIFE_BEGIN, model);
+  life_lay_down(life, model, 6 * MS); /* what runs ends first */
+  expect_nothing(life, 6 * MS);
+  life_leave(life, &request, 7 * MS);
+  expect_next(life, 7 * MS, LIFE_FALL, model);
+  life_slept(life, model);
+  life_wish(life, model, LIFE_MAKE_ROOM, 8 * MS);
+  expect_next(life, 8 * MS, LIFE_WAKE, model);
+  life_gone(life, model, 9 * MS); /* one that cannot be woken has */
+  ASSERT_EQ(model->state, LIFE_FAILED);
+  life_free(life);
+}
+
 /* ---- the world ---- */
 
 typedef enum part { NOTHING, WAITS, RUNS } part_t;
@@ -332,8 +484,8 @@ typedef struct request {
 typedef struct process {
   life_model_t *life;
   life_plan_t plan;
-  bool exists, ready, ending;
-  uint64_t next; /* when it is ready, fails or has ended */
+  bool exists, ready, ending, falling, asleep;
+  uint64_t next; /* when it is ready, fails, sleeps or has ended */
   bool fails;
   uint64_t failed_at; /* the last time; 0 = never */
   int running;
@@ -345,7 +497,7 @@ typedef struct world {
   process_t process[MODELS];
   request_t request[REQUESTS_MAX];
   uint64_t now, random, longest_wait;
-  int asked, begun, ended, refused, left, loads, unloads;
+  int asked, begun, ended, refused, left, loads, unloads, falls, wakes;
   bool calm; /* nothing fails any more */
 } world_t;
 
@@ -386,6 +538,27 @@ static void check_refusal(world_t *w, const request_t *request, life_why_t why) 
   }
 }
 
+/* While it falls asleep or wakes it has the memory of both. */
+static void hold_both(process_t *process) {
+  for (int p = 0; p < LIFE_PLACES; p++)
+    process->bytes[p] = MAX(process->plan.bytes[p], process->plan.asleep[p]);
+}
+
+static void change_sleep(world_t *w, process_t *process, bool falls) {
+  cr_assert(process->exists && !process->ending && !process->falling);
+  ASSERT_EQ(process->running, 0);
+  ASSERT_EQ(process->ready, falls);
+  ASSERT_EQ(process->asleep, !falls);
+  ASSERT_LT(0, process->plan.asleep[LIFE_SLEEP]);
+  process->falling = falls;
+  process->asleep = false;
+  process->fails = !w->calm && draw(w, 20) == 0;
+  process->next = w->now + draw(w, 300) * MS;
+  hold_both(process);
+  *(falls ? &w->falls : &w->wakes) += 1;
+  check_bytes(w);
+}
+
 static void act(world_t *w, const life_action_t *action) {
   process_t *process = &w->process[index_of(w, action->model)];
   request_t *request = (request_t *)action->request;
@@ -393,7 +566,7 @@ static void act(world_t *w, const life_action_t *action) {
   case LIFE_LOAD:
     cr_assert(!process->exists);
     process->exists = true;
-    process->ready = process->ending = false;
+    process->ready = process->ending = process->falling = process->asleep = false;
     process->fails = !w->calm && draw(w, 20) == 0;
     process->next = w->now + (50 + draw(w, 2000)) * MS;
     memcpy(process->bytes, process->plan.bytes, sizeof process->bytes);
@@ -407,8 +580,10 @@ static void act(world_t *w, const life_action_t *action) {
     process->next = w->now + draw(w, 300) * MS;
     w->unloads++;
     break;
+  case LIFE_FALL: change_sleep(w, process, true); break;
+  case LIFE_WAKE: change_sleep(w, process, false); break;
   case LIFE_BEGIN:
-    cr_assert(process->exists && process->ready && !process->ending);
+    cr_assert(process->exists && process->ready && !process->ending && !process->falling);
     ASSERT_EQ(request->part, WAITS);
     request->part = RUNS;
     request->ends = w->now + (1 + draw(w, draw(w, 10) == 0 ? 5000 : 300)) * MS;
@@ -440,7 +615,8 @@ static void end_request(world_t *w, request_t *request) {
 /* The process has ended, and with it what ran in it. */
 static void end_process(world_t *w, int index) {
   process_t *process = &w->process[index];
-  if (!process->ending) process->failed_at = w->now;
+  /* What was no use to anybody has not failed. */
+  if (!process->ending && !process->falling && !process->asleep) process->failed_at = w->now;
   process->exists = false;
   life_gone(w->life, process->life, w->now);
   for (int i = 0; i < REQUESTS_MAX; i++) {
@@ -462,16 +638,27 @@ static void ask(world_t *w, uint64_t until) {
   life_ask(w->life, w->process[request->model].life, &request->life, w->now, until, 0);
 }
 
+/* It loads, wakes, falls asleep or ends. */
+static bool is_at_work(const process_t *process) {
+  bool rests = process->ready || process->asleep;
+  return process->exists && (process->ending || process->falling || !rests);
+}
+
 /* What happens by itself at the present time. */
 static void happen(world_t *w) {
   for (int i = 0; i < MODELS; i++) {
     process_t *process = &w->process[i];
-    if (!process->exists || process->next > w->now || (process->ready && !process->ending))
-      continue;
+    if (!is_at_work(process) || process->next > w->now) continue;
     if (process->ending || process->fails) {
       end_process(w, i);
+    } else if (process->falling) {
+      process->falling = process->ready = false;
+      process->asleep = true;
+      memcpy(process->bytes, process->plan.asleep, sizeof process->bytes);
+      life_slept(w->life, process->life);
     } else {
       process->ready = true;
+      memcpy(process->bytes, process->plan.bytes, sizeof process->bytes);
       life_loaded(w->life, process->life, w->now);
     }
   }
@@ -484,8 +671,7 @@ static uint64_t next_time(const world_t *w) {
   uint64_t next = life_due_ns(w->life, w->now);
   for (int i = 0; i < MODELS; i++) {
     const process_t *process = &w->process[i];
-    if (process->exists && (!process->ready || process->ending))
-      next = MIN(next, MAX(process->next, w->now + 1));
+    if (is_at_work(process)) next = MIN(next, MAX(process->next, w->now + 1));
   }
   for (int i = 0; i < REQUESTS_MAX; i++) {
     if (w->request[i].part == RUNS) next = MIN(next, MAX(w->request[i].ends, w->now + 1));
@@ -522,6 +708,7 @@ static void draw_event(world_t *w) {
   case 3:
     /* An operator may close one that loads: then it is told to end, ready or not. */
     if (draw(w, 8) == 0) life_close(w->life, process->life, w->now);
+    if (draw(w, 8) == 0) life_lay_down(w->life, process->life, w->now);
     break;
   case 4:
     process->plan.priority = (int32_t)draw(w, 3);
@@ -539,6 +726,11 @@ static void begin_world(world_t *w, uint64_t seed) {
     process_t *process = &w->process[i];
     process->plan = plan_of(40 + (int64_t)draw(w, 80));
     process->plan.bytes[1] = (int64_t)draw(w, 60);
+    if (seed % 3 != 0 && i % 2 == 0) { /* it can sleep, in other memory of the host */
+      process->plan.asleep[0] = 10 + (int64_t)draw(w, (uint64_t)process->plan.bytes[0]);
+      process->plan.asleep[1] = (int64_t)draw(w, 10);
+      process->plan.asleep[LIFE_SLEEP] = 10 + (int64_t)draw(w, 30);
+    }
     process->plan.pinned = i == 7 && seed % 2 == 0;
     if (i == 6) process->plan.bytes[0] = 301; /* never fits */
     process->life = life_add(w->life, &process->plan, process, w->now);
@@ -552,8 +744,8 @@ static void begin_world(world_t *w, uint64_t seed) {
 Test(lifecycle, nothing_is_lost_evicted_exceeded_or_starved) {
   enum { WORLDS = 20, EVENTS = 5000 };
   static world_t world;
-  const uint64_t one_ms = 5000 + 300 + 2050, bound = usual.age_ns + (MODELS + 1) * one_ms * MS;
-  int begun = 0, loads = 0, unloads = 0, refused = 0;
+  const uint64_t one_ms = 5000 + 2 * 300 + 2050, bound = usual.age_ns + (MODELS + 1) * one_ms * MS;
+  int begun = 0, loads = 0, unloads = 0, refused = 0, falls = 0, wakes = 0;
   for (uint64_t seed = 1; seed <= WORLDS; seed++) {
     world_t *w = &world;
     begin_world(w, seed);
@@ -569,6 +761,7 @@ Test(lifecycle, nothing_is_lost_evicted_exceeded_or_starved) {
     ASSERT_EQ(w->begun + w->refused + w->left, w->asked);
     ASSERT_EQ(w->ended, w->begun);
     begun += w->begun, loads += w->loads, unloads += w->unloads, refused += w->refused;
+    falls += w->falls, wakes += w->wakes;
     for (int i = 0; i < MODELS; i++) life_close(w->life, w->process[i].life, w->now);
     settle(w);
     pass(w, w->now + 1000 * MS);
@@ -579,6 +772,8 @@ Test(lifecycle, nothing_is_lost_evicted_exceeded_or_starved) {
   EXPECT_LT(2000, loads);
   EXPECT_LT(2000, unloads);
   EXPECT_LT(500, refused);
+  EXPECT_LT(500, falls);
+  EXPECT_LT(500, wakes);
 }
 
 /* ---- the best order ---- */
@@ -700,6 +895,8 @@ static int made_loads(const trace_t *trace, uint64_t *longest_wait) {
       switch (action.what) {
       case LIFE_LOAD: ready[m] = now + 1000 * MS, loads++; break;
       case LIFE_UNLOAD: gone[m] = now + 100 * MS; break;
+      case LIFE_FALL:
+      case LIFE_WAKE: cr_assert_fail("none can sleep"); break;
       case LIFE_BEGIN:
         ends[action.request - requests] = now + 200 * MS;
         *longest_wait = MAX(*longest_wait, now - action.request->asked_ns);
