@@ -8,12 +8,17 @@ from harness import DEMO, Server
 ALICE, BOB = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef"
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "keys"
-    path.write_text(f"{ALICE} alice\n{BOB} bob\n")
+def write_keys(folders, alice=""):
+    """A file of both keys; `alice`: what stands behind hers."""
+    path = folders.mktemp("keys") / "keys"
+    path.write_text(f"{ALICE} alice {alice}\n{BOB} bob\n")
     path.chmod(0o600)
     return path
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    return write_keys(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

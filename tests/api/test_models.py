@@ -637,14 +637,22 @@ def test_who_cannot_be_sent_is_held_for_a_second(start, zoo, monkeypatch):
     assert {ask(server, name).status for name in ("ant", "demo")} == {200}
     pid = children(server)["ant"]
     (name,) = re.findall(rb"INFERD_UDS=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes())
-    time.sleep(1.5)  # the parent ends what is idle for a second
+
+    def sockets():
+        """The one that listens, and an end of each connection."""
+        lines = Path(f"/proc/{pid}/net/unix").read_text().splitlines()
+        return sum(line.endswith(f" {name.decode()}") for line in lines)
+
+    wait_until(lambda: sockets() == 1, "the parent to end what is idle for a second")
     os.unlink(name)
     begin = time.monotonic()
-    with ThreadPoolExecutor() as pool:
-        answers = list(pool.map(lambda _: ask(server, "ant"), range(4)))
-    assert {answer.status for answer in answers} == {500}, answers
-    assert "`ant` ended, or cut its answer" in answers[0].error["message"]
-    assert time.monotonic() - begin >= 1, "they were held"
+    answer = ask(server, "ant")
+    assert answer.status == 500, answer
+    assert "`ant` ended, or cut its answer" in answer.error["message"]
+    assert time.monotonic() - begin >= 1, "it was held"
+    assert server.log().count("ant: its process takes no connections and is ended") == 1
+    with ThreadPoolExecutor() as pool:  # these wait for the next one
+        assert {one.status for one in pool.map(lambda _: ask(server, "ant"), range(4))} == {200}
     assert ask(server, "demo").status == 200
     assert ask(server, "ant").status == 200 and children(server)["ant"] != pid
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from harness import DEMO, Server, dummy_model, wait_until
-from storing import ALICE, BOB, client
+from storing import ALICE, BOB, alice, bob, client, write_keys  # noqa: F401
 from test_batches import create, jsonl, results, upload, wait
 from test_models import SMALL, card, children, need, state
 
@@ -32,11 +32,8 @@ def zoo(tmp_path_factory):
 @pytest.fixture(scope="module")
 def begin(inferd, zoo, tmp_path_factory):
     def make(store, *flags, alice="", model=None):
-        keys = tmp_path_factory.mktemp("keys") / "keys"
-        keys.write_text(f"{ALICE} alice {alice}\n{BOB} bob\n")
-        keys.chmod(0o600)
-        return Server(inferd, model, "--config", zoo, "--store", store, "--api-key-file", keys,
-                      "--admin-key", ADMIN, *flags, key=ALICE)
+        return Server(inferd, model, "--config", zoo, "--store", store, "--api-key-file",
+                      write_keys(tmp_path_factory, alice), "--admin-key", ADMIN, *flags, key=ALICE)
     return make
 
 
@@ -45,16 +42,6 @@ def server(begin, tmp_path_factory):
     server = begin(tmp_path_factory.mktemp("store") / "answers.db", model=DEMO)
     yield server
     assert server.stop() == 0, server.log()
-
-
-@pytest.fixture(scope="module")
-def alice(server):
-    return client(server)
-
-
-@pytest.fixture(scope="module")
-def bob(server):
-    return client(server, BOB)
 
 
 def respond(client, model, text="a", **fields):
