@@ -89,8 +89,8 @@ static int64_t count_work(const blueprint_t *bp) {
   return MAX(bp->num_layers * h * (heads + 3 * mlp), 1);
 }
 
-/* Files of OpenGVLab, whose code has the text of the placeholder, and writes it into the question.
- */
+/* Of InternVL. Code of OpenGVLab writes it into the question: the templates of its files, and of
+ * GGUF files that are made of these, take texts alone. */
 static const char CHAT_TOKEN[] = "<IMG_CONTEXT>";
 
 static bool is_chat(const json_t *config) {
@@ -163,7 +163,7 @@ static int read_vision(const engine_t *engine, const char *dir, vision_t *out,
   out->low = out->processor;
   if (code == 0) vision_limit(&out->low, VISION_LOW_TOKENS);
   if (code == 0) code = read_placeholder(engine, config, &out->placeholder_id, error);
-  if (is_chat(config)) out->spelling = CHAT_TOKEN;
+  if (out->processor.kind == VISION_GOT_OCR2) out->spelling = CHAT_TOKEN;
   if (code == 0) code = sight_read_marks(engine, out, error);
   model_file_free(&file);
   return code;
