@@ -146,6 +146,50 @@ def test_bombs_and_damaged_files_cost_their_own_request(seer):
     settled(seer)
 
 
+FRAMES = 1_000_000
+FIRST = b"\x2c" + struct.pack("<4HB", 0, 0, 1, 1, 0) + b"\x02\x02\x44\x01\0"
+
+
+def gif_of(frame, count):
+    """A canvas of 40 x 30, a frame of one pixel, and so many further ones."""
+    head = b"GIF89a" + struct.pack("<2H3B", 40, 30, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff"
+    return head + FIRST + frame * count + b";"
+
+
+def test_files_of_many_frames_and_pixels_cost_their_bytes(seer):
+    """Frames, whole and without data, behind the one that is read; sizes that stop at the header;
+    and a text that draws. All at once, from a client, while another one gets its answers."""
+    expected, answers = honest(seer), {}
+    many, bare = gif_of(FIRST, FRAMES), gif_of(FIRST[:11] + b"\0", FRAMES)
+    seer.media.pages["/frames.gif"] = many
+    svg = (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" width="1000000" '
+           b'height="1000000"><image href="file:///etc/passwd"/></svg>')
+    files = {"bare": bare, "large": png_of(10000, 10000, zlib.compress(b"")),
+             "all": png_of(10000, 10000, zlib.compress(bytes(10000 * 30001), 9)), "svg": svg}
+    wanted = {"bare": 200, "large": 400, "all": 400, "svg": 400, "far": 200}
+    far = [{"type": "image_url", "image_url": {"url": seer.media.url("/frames.gif")}}]
+
+    def send(name):
+        answers[name] = attack(seer, files[name]) if name != "far" else seer.post(
+            "/v1/chat/completions", {"messages": [{"role": "user", "content": far}],
+                                     "max_tokens": 1},
+            headers={"Authorization": f"Bearer {ATTACKER}"})
+    crowd = [threading.Thread(target=send, args=(name,)) for name in wanted]
+    for one in crowd:
+        one.start()
+    for _ in range(5):
+        assert honest(seer) == expected
+    for one in crowd:
+        one.join()
+    assert {name: answer.status for name, answer in answers.items()} == wanted, answers
+    for name in ("large", "all"):
+        assert "10000 x 10000" in answers[name].error["message"], answers[name]
+    settled(seer)
+    peak = Path(f"/proc/{seer.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]
+    if os.environ.get("INFERD_TEST_FLAVOUR", "plain") == "plain":
+        assert int(peak) < 600 * 1024, f"{peak} KiB at most"
+
+
 def test_a_slow_host_holds_up_its_own_client_alone(seer):
     """More requests than there are threads and transfers of a client, at pages that never come."""
     host, expected, crowd = seer.media, honest(seer), []
