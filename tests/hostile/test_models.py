@@ -18,6 +18,8 @@ from attacks import Attack
 from conftest import ATTACKER, HONEST
 from crowd import Crowd
 from harness import Background, Server, http_post, wait_until
+from storing import client
+from test_batches import create, upload, wait
 from test_boundaries import STEPS_IN_ENGINE, steps_of_chats
 from victim import CHAT, STREAM, ids
 
@@ -323,6 +325,62 @@ def test_chats_with_the_model_that_another_client_floods(models, inferd, tmp_pat
 class Many200(OfTarget):
     def __init__(self):
         super().__init__(lambda i: {"max_tokens": 200, "ignore_eos": True})
+
+
+def lines_of(names, count, tokens):
+    """Of a batch: in turns of these models."""
+    return [{"custom_id": f"{i}", "method": "POST", "url": "/v1/completions",
+             "body": {**TARGET, "model": names[i % len(names)], "max_tokens": tokens,
+                      "ignore_eos": True}} for i in range(count)]
+
+
+def test_a_batch_of_the_model_that_another_client_chats_with(models, inferd, tmp_path):
+    """Beside its lines a chat begins within the steps of the law, in their own model, and the
+    other model does not notice. All lines are answered."""
+    journal = tmp_path / "steps"
+    server = models("--store", tmp_path / "store.db", "--max-num-seqs", 16,
+                    target=f"journal = {journal}\n")
+    attacker = client(server, ATTACKER)
+    with beside(server):
+        batches = [create(attacker, upload(attacker, lines_of(["target"], 120, 60)))
+                   for _ in range(3)]
+        names = [f"chat-{i}" for i in range(8)]
+        for name in names:
+            wait_until(lambda: server.metric("inferd_batch_lines_in_flight") > 0
+                       and card(server, "target")["running"] > 0, "lines to run", 60, server.log)
+            answer = chat_with_target(server, name)
+            assert answer.status == 200, answer
+            honest_chats(server, 1)
+        passed = steps_of_chats(inferd, journal, names)
+        counts = [wait(attacker, batch).request_counts for batch in batches]
+    assert all(in_engine <= STEPS_IN_ENGINE for _, in_engine in passed.values()), passed
+    assert [(count.completed, count.failed) for count in counts] == [(120, 0)] * 3
+
+
+def test_batches_that_name_every_model(models, tmp_path):
+    """Room for one beside `honest`, and lines of 40 models in turns: who asks for another one waits
+    for a load or two of those, and a stream of it has all of its tokens."""
+    server = models(few=False)
+    need = card(server, "target")["memory"]["host"]
+    assert server.stop() == 0
+    server = models("--store", tmp_path / "store.db", "--models-memory", 2 * need, few=False,
+                    honest="pin = true\n")
+    attacker = client(server, ATTACKER)
+    with beside(server):
+        batch = create(attacker, upload(attacker, lines_of(
+            [f"other{i}" for i in range(OTHERS)], 4 * OTHERS, 2)))
+        for _ in range(3):
+            before = server.metric("inferd_model_loads_total")
+            wait_until(lambda before=before: server.metric("inferd_model_loads_total") > before,
+                       "lines to have models loaded", 60, server.log)
+            before = server.metric("inferd_model_loads_total")
+            assert ask(server, TARGET, HONEST).status == 200
+            assert server.metric("inferd_model_loads_total") - before <= OTHERS / 5
+            honest_chats(server, 1)
+        stream = Background(server, {**STREAM, "model": "target", "max_tokens": 2000}).join()
+        assert stream.failure is None and len(ids(stream)) == 2000, stream.failure
+        attacker.batches.cancel(batch.id)
+        assert wait(attacker, batch).status == "cancelled"
 
 
 def test_who_is_lost_with_a_process_is_who_ran_in_it(models):
