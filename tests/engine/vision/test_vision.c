@@ -207,6 +207,45 @@ Test(vision, every_layout_covers_its_rows) {
   }
 }
 
+/* Tiles at random: a token is a new line, or rows of the tower count in it with weights of 1. */
+Test(vision, tokens_are_lines_or_rows_whose_weights_are_one) {
+  uint32_t state = 1, sums = 0;
+  for (int i = 0; i < 3000; i++) {
+    vision_processor_t processor;
+    vision_layout_t layout;
+    inferd_error_t error = {0};
+    vision_processor_default(i % 3 > 0 ? VISION_LLAVA_ONEVISION : VISION_LLAVA_NEXT, &processor);
+    processor.patch = 4;
+    processor.view_side = 16 + 4 * (uint32_t)(i % 3);
+    processor.view_tokens = processor.view_side / 4 * (processor.view_side / 4);
+    processor.num_pinpoints = 1 + (uint32_t)i % 5;
+    if (processor.kind == VISION_LLAVA_ONEVISION) processor.tiles_kept = 1 + (uint32_t)i % 4;
+    for (uint32_t p = 0; p < 2 * processor.num_pinpoints; p++) {
+      state = state * 1664525u + 1013904223u;
+      processor.pinpoints[p / 2][p % 2] = processor.view_side * (1 + (state >> 16) % 5);
+    }
+    state = state * 1664525u + 1013904223u;
+    const uint32_t width = 1 + (state >> 16) % 300;
+    state = state * 1664525u + 1013904223u;
+    if (vision_layout(&processor, width, 1 + (state >> 16) % 300, true, &layout, &error) != 0)
+      continue;
+    float weights[25 * 26 + 25 * 5 * 31] = {0};
+    ASSERT_LE(layout.tokens, ARRAY_LEN(weights));
+    for (uint32_t row = 0; row < layout.views * layout.view_tokens; row++) {
+      vision_tap_t taps[VISION_TAPS_MAX];
+      const uint32_t count = vision_taps(&layout, row, taps);
+      for (uint32_t k = 0; k < count; k++) weights[taps[k].token] += taps[k].weight;
+    }
+    for (uint32_t t = 0; t < layout.tokens; t++) {
+      const float expected = vision_is_line(&layout, t) ? 0 : 1;
+      ASSERT_LE_FOR(weights[t] - expected, 1e-5f, "case %d, token %u", i, t);
+      ASSERT_LE_FOR(expected - weights[t], 1e-5f, "case %d, token %u", i, t);
+    }
+    sums += vision_sums(&layout);
+  }
+  ASSERT_LE(100, sums);
+}
+
 /* Limits at random, those around the tokens of a view among them. */
 Test(vision, a_limit_of_tokens_holds_for_every_size) {
   uint32_t state = 1;
