@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/towers: tiny random models that see, and what transformers makes of patches.
+"""Writes tests/vectors/towers: tiny random models that see or hear, and what transformers makes of
+patches, or of rows of spectrograms.
 
     pip install torch transformers safetensors     (CPU builds will do)
     scripts/vectors/towers.py [--out DIR] [--only PREFIX]
@@ -7,8 +8,9 @@
 One directory a case: config.json and model.safetensors, both as transformers saves them, with the
 text model around the tower; and expected.safetensors with
 
-  grids [images, 2]       patches of each image: rows, columns
-  pixels [patches, ...]   drawn numbers in the place of pixels, all images one behind the other
+  grids [images, 2]       patches of each image: rows, columns; of a sound 1, positions
+  pixels [patches, ...]   drawn numbers in the place of pixels, all images one behind the other; of
+                          sounds the five rows of a spectrogram around each position
   rows [rows, width]      what takes the place of embeddings, by the fp32 reference
   sizes [pictures, 2]     of LLaVA, whose images are views: width and height of the pictures, and
   packed [tokens, width]  what becomes of the rows: tiles are joined, new lines are behind them
@@ -183,6 +185,25 @@ def gemma4(dtype="float32", text=(), **sight):
                   audio_config=None)
 
 
+def qwen2_audio(dtype="float32", **hearing):
+    text = {k: v for k, v in SMALL.items() if k != "head_dim"}
+    return {"architectures": ["Qwen2AudioForConditionalGeneration"], "model_type": "qwen2_audio",
+            "dtype": dtype, "tie_word_embeddings": False, "audio_token_index": PAD,
+            "text_config": {**text, "model_type": "qwen2", "tie_word_embeddings": False},
+            "audio_config": {"model_type": "qwen2_audio_encoder", "num_mel_bins": 6,
+                             "d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2,
+                             "encoder_ffn_dim": 20, "max_source_positions": 12, **hearing}}
+
+
+def voxtral(dtype="float32"):
+    return {"architectures": ["VoxtralForConditionalGeneration"], "model_type": "voxtral",
+            "dtype": dtype, "tie_word_embeddings": False, "audio_token_id": PAD,
+            "text_config": {**SMALL, "model_type": "llama", "tie_word_embeddings": False},
+            "audio_config": {"model_type": "voxtral_encoder", "num_mel_bins": 6, "hidden_size": 16,
+                             "num_hidden_layers": 2, "num_attention_heads": 2,
+                             "intermediate_size": 64, "max_source_positions": 12}}
+
+
 LARGE = {"use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0,
          "attention_k_eq_v": True, "num_global_key_value_heads": 1}
 
@@ -215,6 +236,11 @@ CASES = {
     "llava-clip": clip(),
     "llava-clip-bf16": clip(dtype="bfloat16"),
     "llava-next": clip("llava_next", image_grid_pinpoints=PINPOINTS),
+    "qwen2-audio": qwen2_audio(),
+    "qwen2-audio-long": qwen2_audio(d_model=24, encoder_ffn_dim=80, max_source_positions=700),
+    "qwen2-audio-bf16": qwen2_audio("bfloat16"),
+    "voxtral": voxtral(),
+    "voxtral-bf16": voxtral("bfloat16"),
 }
 PACKED = ("llava_next", "llava_onevision")
 PICTURES = [(10, 40), (30, 28)]  # height, width
@@ -247,13 +273,44 @@ def draw(model, dtype):
             buffer.copy_(made.to(dtype).float())
 
 
+def hears(model):
+    return model.config.model_type in ("qwen2_audio", "voxtral")
+
+
+def spectrograms(pixels, grids, rows):
+    """[sounds, bands, rows] of the five rows around each position; zeros behind them."""
+    made, first = [], 0
+    for _, count in grids:
+        five = pixels[first:first + count].view(count, 5, -1)
+        own = torch.cat([five[:, 2:4].reshape(2 * count, -1), five[-1:, 4]])[:rows]
+        made.append(torch.nn.functional.pad(own, (0, 0, 0, rows - len(own))).T)
+        first += count
+    return torch.stack(made)
+
+
+def draw_pixels(model, grids, columns):
+    if not hears(model):
+        return torch.randn(sum(h * w for h, w in grids), columns)
+    rows, made = 2 * model.config.audio_config.max_source_positions, []
+    for _, count in grids:
+        own = torch.randn(rows, columns // 5)
+        own[2 * count + 1:] = 0
+        padded = torch.nn.functional.pad(own, (0, 0, 2, 1))
+        made.append(padded.unfold(0, 5, 2).transpose(1, 2)[:count].reshape(count, columns))
+    return torch.cat(made)
+
+
 def is_flat(model):
     """Whether it takes pictures, not rows of patches in blocks."""
-    return not model.config.model_type.startswith("qwen")
+    return hears(model) or not model.config.model_type.startswith("qwen")
 
 
 def merge_of(config):
     """Patches of a side of what becomes one row."""
+    if config.model_type == "qwen2_audio":
+        return 2 ** 0.5
+    if config.model_type == "voxtral":
+        return 2
     if config.model_type == "internvl":
         return round(1 / config.downsample_ratio)
     sight = config.vision_config
@@ -276,6 +333,13 @@ def views_of(model):
 
 def show(model, pixels, grids):
     """What the model takes: rows of patches, or pictures that are put together of them."""
+    if hears(model):
+        rows = 2 * model.config.audio_config.max_source_positions
+        lengths = torch.tensor([[2 * count] for _, count in grids])
+        if model.config.model_type == "voxtral":
+            return {"input_features": spectrograms(pixels, grids, rows)}
+        return {"input_features": spectrograms(pixels, grids, rows),
+                "feature_attention_mask": (torch.arange(rows) < lengths).long()}
     if not is_flat(model):
         return {"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, *g] for g in grids])}
     if model.config.model_type == "gemma4":
@@ -312,6 +376,16 @@ def see(model, pixels, grids):
     """[rows, deep.0, ...] of transformers."""
     inputs = show(model, pixels, grids)
     with torch.no_grad():
+        if model.config.model_type == "voxtral":
+            return [model.model.get_audio_features(**inputs, return_dict=True).pooler_output]
+        if hears(model):
+            tower, counts = model.model.audio_tower, [count for _, count in grids]
+            keys = torch.arange(tower.config.max_source_positions)
+            unseen = keys >= torch.tensor(counts)[:, None]
+            mask = torch.zeros(unseen.shape).masked_fill(unseen, -torch.inf)
+            made = tower(inputs["input_features"], attention_mask=mask[:, None, None].to(pixels))
+            made = model.model.multi_modal_projector(made.last_hidden_state)
+            return [torch.cat([rows[:count // 2] for rows, count in zip(made, counts)])]
         if not is_flat(model):
             made = model.model.visual(pixels, grid_thw=inputs["image_grid_thw"])
             return [made.pooler_output, *(getattr(made, "deepstack_features", None) or [])]
@@ -370,6 +444,11 @@ def answer(model, ids, pixels, grids):
 
 def shapes(model):
     """Grids of the images of a case, and the numbers of a patch."""
+    if hears(model):
+        hearing = model.config.audio_config
+        if model.config.model_type == "voxtral":
+            return [(1, hearing.max_source_positions)] * 4, 5 * hearing.num_mel_bins
+        return [(1, hearing.max_source_positions), (1, 2), (1, 8), (1, 7)], 5 * hearing.num_mel_bins
     sight = model.config.vision_config
     if not is_flat(model):
         return GRIDS, 3 * sight.temporal_patch_size * sight.patch_size ** 2
@@ -396,13 +475,13 @@ def write_case(out, name, config, seed):
     model = kind._from_config(made, dtype=torch.float32, attn_implementation="eager").eval()
     draw(model, dtype)
     grids, columns = shapes(model)
-    pixels = torch.randn(sum(h * w for h, w in grids), columns)
+    pixels = draw_pixels(model, grids, columns)
     exact = see(model, pixels, grids)
     half = copy.deepcopy(model).bfloat16()
     rough = see(half, pixels.bfloat16(), grids)
     packed = pack(model, pixels, grids) if model.config.model_type in PACKED else None
     ids = prompt([len(rows) for rows in packed] if packed else
-                 [h * w // merge_of(model.config) ** 2 for h, w in grids])
+                 [h * w // round(merge_of(model.config) ** 2) for h, w in grids])
     positions, logits = answer(model, ids, pixels, grids)
     rough_logits = answer(half, ids, pixels.bfloat16(), grids)[1].float()
     error = max((a - b.float()).abs().max() for a, b in zip(exact, rough))

@@ -8,15 +8,18 @@
 
 /* What a tensor does. Symbols as in towers.h; f width of the MLP, u = merge_width. */
 typedef enum tower_role {
-  TOWER_PATCH,      /* [d, patch_columns] */
+  TOWER_PATCH,      /* [d, patch_columns]; of sounds the first convolution, [d, 3 bands] */
+  TOWER_CONV,       /* [d, 3 d] the second one */
   TOWER_POSITIONS,  /* [table_side^2, d]; with a class [1 + table_side^2, d], its own first; of
-                     * TABLE_OF_AXES [2, table_side, d], columns first */
+                     * TABLE_OF_AXES [2, table_side, d], columns first; of TABLE_OF_LINE
+                     * [table_side, d] */
   TOWER_CLASS,      /* [d]: what each image has beside its patches; no row is made of it */
   TOWER_PRE_NORM,   /* [d] before the first layer */
   TOWER_POST_NORM,  /* [d] behind the last layer */
   TOWER_MEAN_BIAS,  /* [d] taken from means of blocks; if plan.standardizes */
   TOWER_MEAN_SCALE, /* [d] by which they are multiplied then */
   TOWER_LINE,       /* [h]: the row that is a new line, see tower_line */
+  TOWER_MEAN_NORM,  /* [d] of the means, as TOWER_MERGE_NORM, but a tensor of the tower */
   TOWER_MERGE_NORM, /* [d], or [m^2 d] with MERGE_NORM_ALL */
   TOWER_FIRST_OF_MERGE = TOWER_MERGE_NORM,
   TOWER_MERGE_MIX,  /* [d, m^2 d]: of a block one patch, before the MLP */
@@ -58,7 +61,9 @@ enum { TOWER_PREFIXES_MAX = 5 };
 
 typedef struct tower_family {
   const char *around;     /* model_type of config.json; NULL = that of vision_config says enough */
-  const char *model_type; /* of vision_config */
+  const char *model_type; /* of vision_config, or, if it hears, of audio_config */
+  bool hears;
+  bool hears_silence; /* windows of a sound are whole: with the silence behind it */
   /* Of the names of the tower, of the merger, NULL there = the same, and of TOWER_LINE; the first
    * that is found; NULL ends. */
   struct {
@@ -66,8 +71,8 @@ typedef struct tower_family {
   } prefixes[TOWER_PREFIXES_MAX];
   const char *names[TOWER_NUM_ROLES]; /* without .weight and .bias; %d is the layer or the number of
                                        * a deepstack; NULL = there is none */
-  uint32_t unbiased, bare;            /* bit 1 << role; bare: without .weight */
-  uint32_t clippable;                 /* .linear.weight, and if plan.clips the bounds beside it */
+  uint64_t unbiased, bare;            /* bit 1 << role; bare: without .weight */
+  uint64_t clippable;                 /* .linear.weight, and if plan.clips the bounds beside it */
   uint32_t unread;                    /* in the files, but the reference leaves it out */
   norm_kind_t norm, merge_norm;
   bool merge_plus_one; /* that norm multiplies by 1 + weight */
@@ -78,7 +83,8 @@ typedef struct tower_family {
   bool mix_by_channel; /* columns of the mix: (value, patch of the block), else the reverse */
   bool down_is_turned; /* the matrix is [u, h] in the files */
   tower_merge_t merge;
-  /* Fills the plan from vision_config, the reader's root; `around` has all of config.json. */
+  /* Fills the plan from vision_config or audio_config, the reader's root; `around` has all of
+   * config.json. */
   void (*read)(config_reader_t *reader, const json_t *around, tower_plan_t *plan);
 } tower_family_t;
 
@@ -94,6 +100,8 @@ extern const tower_family_t tower_gemma3, tower_idefics3, tower_smolvlm, tower_l
 extern const tower_family_t tower_gemma4;
 /* internvl.c */
 extern const tower_family_t tower_internvl, tower_internvl_chat;
+/* whisper.c */
+extern const tower_family_t tower_qwen2_audio, tower_voxtral;
 
 /* config.json of `path`, or what a mmproj file says in its place. out->doc NULL: there is none.
  * plan.c

@@ -6,6 +6,9 @@
 
 #include "engine/model/towers/family.h"
 
+/* Of a convolution over a spectrogram. */
+enum { TAPS = 3 };
+
 typedef struct tower_linear {
   const weight_t *weight;
   const vector_t *bias;                         /* or NULL */
@@ -57,11 +60,12 @@ typedef struct tower_run {
   int32_t *image_starts; /* [P / m^2 + 1] */
   /* [P / m^2]: the block of the input that is there, -1 = that of a class. With windows these stand
    * side by side, and [P / m^2 + 1]: where they begin among the patches. With a class a window is
-   * an image with it, the next one what is left of its block. */
+   * an image with it, the next one what is left of its block; of sounds each is a window, and so is
+   * what the last one lacks of its block. */
   int32_t *order, *window_starts, num_windows;
   /* of tower_begin */
   const tower_grid_t *grids;
-  int32_t num_images, patches;
+  int32_t num_images, patches, merged; /* merged: those of whole blocks */
   tower_pixels_t *read;
   tower_write_t *write;
   void *context;
@@ -78,9 +82,8 @@ struct tower {
   device_t *device;
   tower_plan_t plan;
   uint64_t hash;
-  tower_linear_t patch;
-  float *table; /* [has class + table_side^2, d] or [2, table_side, d], owned; NULL = there is none
-                 */
+  tower_linear_t patch, conv;
+  float *table;                  /* [has class + tower_places, d], owned; NULL = there is none */
   float *mean_bias, *mean_scale; /* [d], owned; NULL = there are none */
   float *own;                    /* [d] class with its position, owned; NULL = there is none */
   float *line;                   /* [h] see tower_line, owned */
@@ -89,12 +92,12 @@ struct tower {
   tower_merger_t merger, deep[TOWER_DEEP_MAX];
   float *inv_freq; /* [d / heads / 2] of rows, then of columns; owned */
   /* Taken by tower_prepare: of the part that is computed; host memory is owned. */
-  float *places;             /* [N, d] learned positions */
-  float *host_pixels;        /* [N, patch_columns] */
+  float *places;             /* [N, d] learned positions; of sounds [2 N, d] */
+  float *host_pixels;        /* [N, patch_columns]; of sounds behind these what pixels has */
   float *merged;             /* [N / m^2, h] */
-  act_t *pixels;             /* [N, patch_columns] */
+  act_t *pixels;             /* [N, patch_columns]; of sounds [3 N, 3 bands] */
   act_t *inner;              /* [N, f] of gated MLPs */
-  act_t *up;                 /* [N, max(f or 2 f, d)]; of mergers [N / m^2, m^2 d] */
+  act_t *up;                 /* [N, mlp_values]; of mergers [N / m^2, m^2 d] */
   act_t *rows;               /* [N / m^2, h] */
   act_t *clip_in, *clip_out; /* [N, max(f, d)] if plan.clips */
   tower_run_t runs[TOWER_RUNS_MAX];
@@ -104,6 +107,7 @@ struct tower {
 /* Rows of the table of positions, without that of a class. */
 static inline int64_t tower_places(const tower_plan_t *plan) {
   const int64_t side = plan->table_side;
+  if (plan->table == TABLE_OF_LINE) return side;
   return plan->table == TABLE_OF_AXES ? 2 * side : side * side;
 }
 

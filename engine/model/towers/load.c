@@ -97,7 +97,7 @@ static int64_t count_elements(const stored_tensor_t *stored) {
   return count;
 }
 
-static bool is_of(uint32_t roles, tower_role_t role) {
+static bool is_of(uint64_t roles, tower_role_t role) {
   return roles >> role & 1U;
 }
 
@@ -298,6 +298,7 @@ static float *read_biases(tower_reading_t *reading, const tower_role_t *roles, i
   if (all == NULL && reading->code == 0)
     reading->code = error_set(reading->error, ERR_NO_MEMORY, NULL, "no memory for a tower");
   for (int32_t i = 0; i < count; i++) {
+    if (is_of(reading->tower->plan.unbiased, roles[i])) continue;
     float *values = read_values(reading, roles[i], index, "bias", num_rows, 1);
     if (values != NULL && all != NULL)
       memcpy(all + i * num_rows, values, (size_t)num_rows * sizeof *values);
@@ -376,7 +377,11 @@ static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, i
     return (tower_linear_t){0};
   if (role == TOWER_MERGE_MIX && plan->family->mix_by_channel) rows.order = ROWS_BY_CHANNEL;
   if (role == TOWER_MERGE_DOWN && plan->family->down_is_turned) rows.order = ROWS_TURNED;
-  if (rows.order == ROWS_BY_CHANNEL) rows.parts = plan->merge * plan->merge;
+  if (rows.order == ROWS_BY_CHANNEL) rows.parts = tower_block(plan);
+  if (plan->bands > 0 && (role == TOWER_PATCH || role == TOWER_CONV)) {
+    rows.order = ROWS_BY_CHANNEL;
+    rows.parts = TAPS;
+  }
   return make_linear(reading, &role, 1, index, &rows);
 }
 
@@ -437,6 +442,7 @@ static norm_t read_norm(tower_reading_t *reading, tower_role_t role, int32_t ind
 
 static norm_t read_merge_norm(tower_reading_t *reading, int32_t width) {
   const tower_plan_t *plan = &reading->tower->plan;
+  if (has(reading, TOWER_MEAN_NORM)) return read_norm(reading, TOWER_MEAN_NORM, 0, width);
   if (!plan->family->merge_plain) return read_norm(reading, TOWER_MERGE_NORM, 0, width);
   return (norm_t){.kind = plan->family->merge_norm, .width = width, .eps = plan->merge_eps};
 }
@@ -444,7 +450,7 @@ static norm_t read_merge_norm(tower_reading_t *reading, int32_t width) {
 static void read_merger(tower_reading_t *reading) {
   tower_t *tower = reading->tower;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t d = plan->hidden, block = plan->merge * plan->merge * d;
+  const int32_t d = plan->hidden, block = tower_block(plan) * d;
   const tower_merge_t rule = plan->family->merge;
   const int32_t in = rule == MERGE_MEAN || has(reading, TOWER_MERGE_MIX) ? d : block;
   const int32_t up = plan->merge_width > 0 ? plan->merge_width : in;
@@ -497,7 +503,9 @@ static void read_tensors(tower_reading_t *reading) {
   const tower_plan_t *plan = &tower->plan;
   const int32_t d = plan->hidden;
   const bool has_class = has(reading, TOWER_CLASS);
-  tower->patch = read_linear(reading, TOWER_PATCH, 0, d, plan->patch_columns);
+  const int32_t first = plan->bands > 0 ? TAPS * plan->bands : plan->patch_columns;
+  tower->patch = read_linear(reading, TOWER_PATCH, 0, d, first);
+  tower->conv = read_linear(reading, TOWER_CONV, 0, d, TAPS * d);
   if (plan->table_side > 0)
     tower->table =
         read_values(reading, TOWER_POSITIONS, 0, "weight", has_class + tower_places(plan), d);

@@ -12,7 +12,7 @@ static const tower_family_t *const families[] = {
     &tower_qwen3_5,  &tower_qwen3_5_moe, &tower_mistral3,        &tower_llava,
     &tower_pixtral,  &tower_llava_next,  &tower_llava_onevision, &tower_gemma3,
     &tower_idefics3, &tower_smolvlm,     &tower_internvl,        &tower_internvl_chat,
-    &tower_gemma4};
+    &tower_gemma4,   &tower_qwen2_audio, &tower_voxtral};
 
 /* Older configs have the type of the whole model in vision_config. */
 static bool is_type(const json_t *around, const json_t *type, const tower_family_t *family) {
@@ -131,8 +131,10 @@ void tower_read_projector(config_reader_t *reader, const json_t *around, bool bi
 /* What holds between the numbers of every family. */
 static void check_plan(config_reader_t *reader, const tower_plan_t *plan) {
   const int32_t least = plan->theta > 0 ? 4 : 1;
+  const bool short_name = json_get(reader->root, "d_model") != NULL;
+  const char *width = short_name ? "d_model" : "hidden_size";
   if (reader->code == 0 && plan->hidden % (least * plan->num_heads) != 0)
-    config_refuse(reader, "hidden_size", json_get(reader->root, "hidden_size"),
+    config_refuse(reader, width, json_get(reader->root, width),
                   "a multiple of %d for each of %d heads", least, plan->num_heads);
   if (reader->code == 0 && plan->table_side > 0 && plan->table == TABLE_OF_IMAGE &&
       plan->table_side % plan->merge != 0)
@@ -141,11 +143,11 @@ static void check_plan(config_reader_t *reader, const tower_plan_t *plan) {
 }
 
 static int read_plan(const json_t *root, tower_plan_t *out, inferd_error_t *error) {
-  const json_t *vision = json_get(root, "vision_config");
-  const json_t *type = json_get(vision, "model_type"), *around = json_get(root, "model_type");
-  config_reader_t reader = {.file = "config.json", .root = vision, .error = error};
-  for (size_t i = 0; vision != NULL && i < ARRAY_LEN(families); i++) {
-    if (!is_type(around, type, families[i])) continue;
+  const json_t *around = json_get(root, "model_type");
+  for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+    const json_t *sense = json_get(root, families[i]->hears ? "audio_config" : "vision_config");
+    config_reader_t reader = {.file = "config.json", .root = sense, .error = error};
+    if (sense == NULL || !is_type(around, json_get(sense, "model_type"), families[i])) continue;
     out->family = families[i];
     out->unbiased = families[i]->unbiased;
     out->family->read(&reader, root, out);
@@ -171,5 +173,6 @@ int tower_plan_read(const char *path, tower_plan_t *out, inferd_error_t *error) 
 }
 
 int32_t tower_num_rows(const tower_plan_t *plan, tower_grid_t grid) {
+  if (plan->bands > 0) return grid.width / plan->merge;
   return grid.height / plan->merge * (grid.width / plan->merge);
 }

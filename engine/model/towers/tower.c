@@ -20,26 +20,40 @@
 /* Patches of a part: the most; those that rows of weights are worth reading for. */
 enum { PART_PATCHES = 256, PART_PATCHES_MIN = 8 };
 
-static int32_t block_of(const tower_plan_t *plan) {
-  return plan->merge * plan->merge;
-}
-
 static bool has_class(const tower_plan_t *plan) {
   return plan->family->names[TOWER_CLASS] != NULL;
 }
 
+static bool hears(const tower_plan_t *plan) {
+  return plan->bands > 0;
+}
+
 /* Rows of x for so many patches; with a class an image is as large as the table. */
 static int64_t rows_most(const tower_plan_t *plan, int64_t patches) {
+  if (hears(plan)) return DIV_UP(patches, tower_block(plan)) * tower_block(plan);
   if (!has_class(plan)) return patches;
-  return patches + DIV_UP(patches, (int64_t)plan->table_side * plan->table_side) * block_of(plan);
+  return patches +
+         DIV_UP(patches, (int64_t)plan->table_side * plan->table_side) * tower_block(plan);
 }
 
 /* Whole blocks. */
 static int32_t part_most(const tower_plan_t *plan) {
-  return MAX(PART_PATCHES / block_of(plan), 1) * block_of(plan);
+  return MAX(PART_PATCHES / tower_block(plan), 1) * tower_block(plan);
 }
 
 /* ---- sizes ---- */
+
+/* Multiplications of a patch before the layers. Of a sound the second convolution reads three rows
+ * of the first one, which are made for it alone. */
+static int64_t patch_work(const tower_plan_t *plan) {
+  const int64_t d = plan->hidden;
+  return hears(plan) ? TAPS * TAPS * plan->bands * d + TAPS * d * d : plan->patch_columns * d;
+}
+
+/* Numbers of a patch on the device before the layers. */
+static int64_t patch_values(const tower_plan_t *plan) {
+  return hears(plan) ? (int64_t)TAPS * TAPS * plan->bands : plan->patch_columns;
+}
 
 /* Multiplications for a patch of what every layer does, without attention. */
 static int64_t layer_work(const tower_plan_t *plan) {
@@ -49,14 +63,14 @@ static int64_t layer_work(const tower_plan_t *plan) {
 
 static int64_t merge_work(const tower_plan_t *plan) { /* for a block */
   const tower_family_t *family = plan->family;
-  const int64_t d = plan->hidden, u = plan->merge_width, block = block_of(plan) * d;
+  const int64_t d = plan->hidden, u = plan->merge_width, block = tower_block(plan) * d;
   const bool mixes = family->names[TOWER_MERGE_MIX] != NULL;
   const int64_t in = mixes || family->merge == MERGE_MEAN ? d : block;
   return (mixes ? block * d : 0) + (u > 0 ? u * (in + plan->out_size) : in * plan->out_size);
 }
 
 static int64_t deep_work(const tower_plan_t *plan) { /* for a block and a plane */
-  const int64_t width = (int64_t)block_of(plan) * plan->hidden;
+  const int64_t width = (int64_t)tower_block(plan) * plan->hidden;
   return width * (width + plan->out_size);
 }
 
@@ -67,7 +81,8 @@ static int64_t all_merge_work(const tower_plan_t *plan) {
 /* Of the buffer of MLPs, those of mergers too, for a patch of a part. */
 static int64_t mlp_values(const tower_plan_t *plan) {
   const int64_t f = (activation_is_gated(plan->activation) ? 2 : 1) * (int64_t)plan->mlp_width;
-  return MAX(MAX(f, plan->hidden), DIV_UP(plan->merge_width, block_of(plan)));
+  const int64_t taps = hears(plan) ? TAPS * (int64_t)plan->hidden : 0;
+  return MAX(MAX(MAX(f, plan->hidden), taps), DIV_UP(plan->merge_width, tower_block(plan)));
 }
 
 static bool sees_all(const tower_plan_t *plan, int32_t layer) {
@@ -77,15 +92,16 @@ static bool sees_all(const tower_plan_t *plan, int32_t layer) {
 int64_t tower_work(const tower_plan_t *plan, tower_grid_t grid) {
   const int64_t P = (int64_t)grid.height * grid.width, d = plan->hidden;
   const int64_t side = (int64_t)plan->window * plan->merge;
-  int64_t work = P * plan->patch_columns * d;
+  int64_t work = P * patch_work(plan);
   for (int32_t i = 0; i < plan->num_layers; i++)
     work += P * (layer_work(plan) + 2 * d * (sees_all(plan, i) ? P : MIN(side * side, P)));
-  return work + P / block_of(plan) * all_merge_work(plan);
+  return work + P / tower_block(plan) * all_merge_work(plan);
 }
 
 int64_t tower_num_weights(const tower_plan_t *plan) {
   const int64_t d = plan->hidden;
-  return plan->patch_columns * d + plan->num_layers * layer_work(plan) + all_merge_work(plan);
+  const int64_t first = hears(plan) ? TAPS * (plan->bands + d) * d : plan->patch_columns * d;
+  return first + plan->num_layers * layer_work(plan) + all_merge_work(plan);
 }
 
 size_t tower_run_bytes(const tower_plan_t *plan, int32_t patches_max) {
@@ -95,7 +111,8 @@ size_t tower_run_bytes(const tower_plan_t *plan, int32_t patches_max) {
 
 size_t tower_shared_bytes(const tower_plan_t *plan) {
   const int64_t d = plan->hidden, f = plan->mlp_width, h = plan->out_size;
-  const int64_t each = 2 * plan->patch_columns + mlp_values(plan) + f + d + 2 * h;
+  const int64_t first = plan->patch_columns + 2 * patch_values(plan) + (hears(plan) ? d : 0);
+  const int64_t each = first + mlp_values(plan) + f + d + 2 * h;
   const int64_t clips = plan->clips ? 2 * MAX(d, f) : 0;
   return (size_t)(part_most(plan) * (each + clips) + tower_places(plan) * d) * sizeof(float);
 }
@@ -119,15 +136,17 @@ static bool take_buffers(const tower_t *tower, const tower_buffer_t *buffers, si
 static bool take_shared(tower_t *tower) {
   const tower_plan_t *plan = &tower->plan;
   const int64_t part = part_most(plan), wide = plan->mlp_width;
+  const int64_t taps = hears(plan) ? TAPS : 1, columns = patch_values(plan) / taps;
   const tower_buffer_t buffers[] = {
-      {&tower->pixels, part, plan->patch_columns},
+      {&tower->pixels, taps * part, columns},
       {&tower->up, part, mlp_values(plan)},
       {&tower->inner, part, activation_is_gated(plan->activation) ? wide : 1},
-      {&tower->rows, part / block_of(plan), plan->out_size},
+      {&tower->rows, part / tower_block(plan), plan->out_size},
       {&tower->clip_in, plan->clips ? part : 1, MAX(wide, plan->hidden)},
       {&tower->clip_out, plan->clips ? part : 1, MAX(wide, plan->hidden)}};
-  tower->places = calloc((size_t)part, (size_t)plan->hidden * sizeof(float));
-  tower->host_pixels = calloc((size_t)part, (size_t)plan->patch_columns * sizeof(float));
+  tower->places = calloc((size_t)part * 2, (size_t)plan->hidden * sizeof(float));
+  tower->host_pixels =
+      calloc((size_t)part, (size_t)(plan->patch_columns + patch_values(plan)) * sizeof(float));
   tower->merged = calloc((size_t)part, (size_t)plan->out_size * sizeof(float));
   return tower->places != NULL && tower->host_pixels != NULL && tower->merged != NULL &&
          take_buffers(tower, buffers, ARRAY_LEN(buffers));
@@ -136,7 +155,7 @@ static bool take_shared(tower_t *tower) {
 static bool take_run(const tower_t *tower, tower_run_t *run, int32_t patches) {
   const tower_plan_t *plan = &tower->plan;
   const int64_t rows = rows_most(plan, patches), d = plan->hidden;
-  const size_t P = (size_t)rows, blocks = P / (size_t)block_of(plan);
+  const size_t P = (size_t)rows, blocks = P / (size_t)tower_block(plan);
   const size_t half = (size_t)(d / plan->num_heads / 2);
   const tower_buffer_t buffers[] = {
       {&run->x, rows, d}, {&run->y, rows, d}, {&run->qkv, rows, 3 * d}};
@@ -158,8 +177,8 @@ int tower_prepare(tower_t *tower, const int32_t *patches_max, int32_t num_runs,
   tower->run = tower->runs;
   bool fits = take_shared(tower);
   for (int32_t i = 0; i < num_runs && fits; i++) {
-    CHECK_GE(patches_max[i], block_of(plan));
-    CHECK_EQ(patches_max[i] % block_of(plan), 0);
+    CHECK_GE(patches_max[i], tower_block(plan));
+    if (!hears(plan)) CHECK_EQ(patches_max[i] % tower_block(plan), 0);
     fits = take_run(tower, &tower->runs[i], patches_max[i]);
   }
   if (!fits)
@@ -250,7 +269,7 @@ static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
   tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
   const int32_t rows = grid.height / plan->merge, columns = grid.width / plan->merge;
-  const int32_t side = plan->window, block = plan->merge * plan->merge;
+  const int32_t side = plan->window, block = tower_block(plan);
   int32_t at = first;
   for (int32_t top = 0; top < rows; top += side) {
     for (int32_t left = 0; left < columns; left += side) {
@@ -266,24 +285,46 @@ static void sort_blocks(tower_t *tower, tower_grid_t grid, int32_t first) {
 /* The block of a class, which is seen by its image, and rows that nobody sees. */
 static void add_class(tower_t *tower, int32_t first) {
   tower_run_t *run = tower->run;
-  const int32_t block = block_of(&tower->plan);
+  const int32_t block = tower_block(&tower->plan);
   run->order[first] = -1;
   run->window_starts[++run->num_windows] = first * block + 1;
   if (block > 1) run->window_starts[++run->num_windows] = (first + 1) * block;
+}
+
+/* The blocks of a sound of `count` positions, of which the last one may lack some. Returns how many
+ * there are. */
+static int32_t add_line(tower_t *tower, int32_t count, int32_t first) {
+  tower_run_t *run = tower->run;
+  const int32_t block = tower_block(&tower->plan), whole = count / block;
+  const int32_t blocks = DIV_UP(count, block);
+  CHECK_RANGE(count, 1, tower->plan.table_side + 1);
+  CHECK_EQ(run->merged, first * block);
+  for (int32_t b = 0; b < blocks; b++) run->order[first + b] = first + b;
+  run->window_starts[++run->num_windows] = first * block + count;
+  if (whole < blocks) run->window_starts[++run->num_windows] = (first + blocks) * block;
+  run->merged += whole * block;
+  return blocks;
 }
 
 /* Sorts the blocks of the images. Returns the rows of x. */
 static int32_t lay_out(tower_t *tower, const tower_grid_t *grids, int32_t num_images) {
   tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = block_of(plan), side = plan->table_side;
+  const int32_t block = tower_block(plan), side = plan->table_side;
   int32_t blocks = 0, source = 0; /* of x, of the input */
   run->num_windows = 0;
-  run->image_starts[0] = 0;
+  run->image_starts[0] = run->merged = 0;
   for (int32_t i = 0; i < num_images; i++) {
     const tower_grid_t grid = grids[i];
     CHECK_RANGE(grid.height, 1, TOWER_SIDE_MAX + 1);
     CHECK_RANGE(grid.width, 1, TOWER_SIDE_MAX + 1);
+    if (hears(plan)) {
+      CHECK_EQ(grid.height, 1);
+      blocks += add_line(tower, grid.width, blocks);
+      CHECK_LE(blocks * block, rows_most(plan, run->patches_max));
+      run->image_starts[i + 1] = blocks * block;
+      continue;
+    }
     CHECK_EQ(grid.height % plan->merge + grid.width % plan->merge, 0);
     if (side > 0 && plan->table == TABLE_OF_IMAGE) CHECK(grid.height == side && grid.width == side);
     if (plan->table == TABLE_OF_AXES) CHECK(grid.height <= side && grid.width <= side);
@@ -347,13 +388,17 @@ static void project_all(tower_t *tower, act_t *out, int32_t width, const act_t *
 static void read_patch(tower_t *tower, int32_t row, int32_t at) {
   const tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = block_of(plan), half = plan->hidden / plan->num_heads / 2;
+  const int32_t block = tower_block(plan), half = plan->hidden / plan->num_heads / 2;
   const tower_grid_t grid = run->grids[run->image];
   const int32_t first = run->image_patch;
   const int32_t source = run->order[row / block] * block + row % block;
-  const patch_place_t place = patch_place(grid.width, plan->merge, source - first);
+  const patch_place_t place = hears(plan)
+                                  ? (patch_place_t){0, MIN(source - first, plan->table_side - 1)}
+                                  : patch_place(grid.width, plan->merge, source - first);
   float *pixels = tower->host_pixels + (int64_t)at * plan->patch_columns;
-  if (plan->raster)
+  if (hears(plan) && source - first >= grid.width) /* what a block lacks, which nobody sees */
+    memset(pixels, 0, (size_t)plan->patch_columns * sizeof *pixels);
+  else if (plan->raster)
     run->read(run->context, first + place.row * grid.width + place.column, 1, pixels);
   else if (row % block == 0)
     run->read(run->context, source, block, pixels);
@@ -363,12 +408,42 @@ static void read_patch(tower_t *tower, int32_t row, int32_t at) {
     turn(tower, place, run->cosine + (int64_t)row * half, run->sine + (int64_t)row * half);
 }
 
+/* out = the positions of sounds behind the two convolutions, with what is learned of their places.
+ * Between the convolutions the row before the first one is nothing. */
+static void run_spectrum(tower_t *tower, act_t *out, int32_t first, int32_t count) {
+  const tower_run_t *run = tower->run;
+  const ops_t *ops = tower->ops;
+  const tower_plan_t *plan = &tower->plan;
+  const int32_t d = plan->hidden, columns = TAPS * plan->bands;
+  const float *rows = tower->host_pixels;
+  float *taps = tower->host_pixels + (int64_t)part_most(plan) * plan->patch_columns;
+  float *places = tower->places, *made = places + (int64_t)part_most(plan) * d;
+  for (int32_t i = 0; i < TAPS * count; i++)
+    memcpy(taps + (int64_t)i * columns,
+           rows + (int64_t)(i / TAPS) * plan->patch_columns + i % TAPS * plan->bands,
+           (size_t)columns * sizeof *taps);
+  ops->write_rows(tower->device, tower->pixels, taps, columns, TAPS * count);
+  linear(tower, tower->up, tower->pixels, &tower->patch, NULL, TAPS * count);
+  ops->activation(tower->device, tower->up, tower->up, ACTIVATION_GELU, d, TAPS * count);
+  memset(made, 0, (size_t)d * sizeof *made);
+  for (int32_t image = 0; image < run->num_images; image++) {
+    const int32_t at = run->image_starts[image] - first;
+    if (at >= 0 && at < count)
+      ops->write_rows(tower->device, from(tower, tower->up, TAPS * at, d), made, d, 1);
+  }
+  linear(tower, out, tower->up, &tower->conv, NULL, count);
+  ops->activation(tower->device, out, out, ACTIVATION_GELU, d, count);
+  ops->read_rows(tower->device, made, out, d, count);
+  for (int64_t i = 0; i < (int64_t)count * d; i++) made[i] += places[i];
+  ops->write_rows(tower->device, out, made, d, count);
+}
+
 /* x = the patches of the images, with their learned positions. The places of all layers, too. */
 static void run_patches(tower_t *tower, int32_t first, int32_t count) {
   tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = block_of(plan), d = plan->hidden;
+  const int32_t block = tower_block(plan), d = plan->hidden;
   act_t *x = from(tower, run->x, first, d);
   act_t *places = tower->table != NULL ? x : NULL;
   for (int32_t p = first; p < first + count; p++) {
@@ -377,6 +452,10 @@ static void run_patches(tower_t *tower, int32_t first, int32_t count) {
       run->image_patch += passed.height * passed.width;
     }
     if (run->order[p / block] >= 0) read_patch(tower, p, p - first);
+  }
+  if (hears(plan)) {
+    run_spectrum(tower, x, first, count);
+    return;
   }
   for (int64_t i = 0; plan->family->centres && i < (int64_t)count * plan->patch_columns; i++)
     tower->host_pixels[i] = 2 * (tower->host_pixels[i] - 0.5f);
@@ -419,7 +498,7 @@ static void run_attention(tower_t *tower, int32_t first, int32_t count) {
                                        .end_row = first + count};
   const tower_segments_t images = {run->image_starts, run->num_images};
   const tower_segments_t windows = {run->window_starts, run->num_windows};
-  const bool whole = sees_all(plan, run->layer) && !has_class(plan);
+  const bool whole = sees_all(plan, run->layer) && !has_class(plan) && !hears(plan);
   tower->ops->tower->attend(tower->device, run->y, run->qkv, &attention,
                             whole ? &images : &windows);
 }
@@ -462,7 +541,7 @@ static void change_mean(const tower_t *tower, float *row) {
 /* out[count / m^2, d] = the means of blocks of in[count, d]. */
 static void average(tower_t *tower, act_t *out, const act_t *in, int32_t count) {
   const ops_t *ops = tower->ops;
-  const int32_t d = tower->plan.hidden, block = block_of(&tower->plan);
+  const int32_t d = tower->plan.hidden, block = tower_block(&tower->plan);
   float *rows = tower->places;
   ops->read_rows(tower->device, rows, in, d, count);
   for (int32_t row = 0; row < count / block; row++) {
@@ -483,7 +562,7 @@ static act_t *gather_blocks(tower_t *tower, const tower_merger_t *merger, tower_
   const tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   device_t *device = tower->device;
-  const int32_t d = tower->plan.hidden, rows = count / block_of(&tower->plan);
+  const int32_t d = tower->plan.hidden, rows = count / tower_block(&tower->plan);
   act_t *x = from(tower, run->x, first, d), *y = from(tower, run->y, first, d), *in = x;
   if (merger == &tower->merger && tower->post_norm.width > 0) {
     ops->norm(device, y, in, NULL, &tower->post_norm, count);
@@ -510,7 +589,7 @@ static void run_merger(tower_t *tower, const tower_merger_t *merger, int32_t pla
   const tower_run_t *run = tower->run;
   const ops_t *ops = tower->ops;
   const tower_plan_t *plan = &tower->plan;
-  const int32_t block = block_of(plan), rows = count / block;
+  const int32_t block = tower_block(plan), rows = count / block;
   const int32_t width = plane == 0 ? plan->merge_width : block * plan->hidden;
   act_t *in =
       gather_blocks(tower, merger, plane == 0 ? plan->family->merge : MERGE_NORM_ALL, first, count);
@@ -540,6 +619,7 @@ void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
                  tower_pixels_t *read, tower_write_t *write, void *context) {
   tower_run_t *run = tower->run;
   run->patches = lay_out(tower, grids, num_images);
+  if (!hears(&tower->plan)) run->merged = run->patches;
   run->grids = grids;
   run->num_images = num_images;
   run->read = read;
@@ -556,13 +636,13 @@ static int64_t phase_work(const tower_t *tower) {
   const tower_plan_t *plan = &tower->plan;
   const int64_t d = plan->hidden, side = (int64_t)plan->window * plan->merge;
   switch (run->phase) {
-  case PHASE_PATCHES: return plan->patch_columns * d;
+  case PHASE_PATCHES: return patch_work(plan);
   case PHASE_QKV: return 3 * d * d;
   case PHASE_ATTENTION:
     return 2 * d * (sees_all(plan, run->layer) ? run->patches / run->num_images : side * side);
   case PHASE_MLP: return layer_work(plan) - 3 * d * d;
-  case PHASE_DEEP: return deep_work(plan) / block_of(plan);
-  default: return merge_work(plan) / block_of(plan);
+  case PHASE_DEEP: return deep_work(plan) / tower_block(plan);
+  default: return merge_work(plan) / tower_block(plan);
   }
 }
 
@@ -602,16 +682,17 @@ static tower_phase_t phase_behind(tower_t *tower) {
 
 bool tower_advance(tower_t *tower, int64_t work) {
   tower_run_t *run = tower->run;
-  const int32_t block = block_of(&tower->plan), most = part_most(&tower->plan);
+  const int32_t block = tower_block(&tower->plan), most = part_most(&tower->plan);
   for (bool any = false; run->phase != PHASE_DONE && (work > 0 || !any); any = true) {
     const int64_t each = MAX(phase_work(tower), 1), fits = MAX(work / each, PART_PATCHES_MIN);
     int32_t count = (int32_t)MIN(fits, most);
-    count = MIN(MAX(count / block, 1) * block, run->patches - run->patch_done);
-    run_phase(tower, run->patch_done, count);
+    const int32_t all = run->phase == PHASE_MERGE ? run->merged : run->patches;
+    count = MIN(MAX(count / block, 1) * block, all - run->patch_done);
+    if (count > 0) run_phase(tower, run->patch_done, count);
     work -= count * each;
     run->work_done += count * each;
     run->patch_done += count;
-    if (run->patch_done < run->patches) continue;
+    if (run->patch_done < all) continue;
     run->patch_done = 0;
     run->phase = phase_behind(tower);
   }

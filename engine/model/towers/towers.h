@@ -1,4 +1,5 @@
-/* towers.h: the encoders that make rows of a text model's width of the patches of images.
+/* towers.h: the encoders that make rows of a text model's width of the patches of images, or of the
+ * positions of sounds.
  *
  * config.json becomes a plan (plain data, constant afterwards; any thread), plan and safetensors
  * files become a tower on a device. Families are rows of data (family.h); one forward of the
@@ -6,6 +7,10 @@
  * order of the reference, transformers. Engine thread only, but for tower_plan_read and what needs
  * a plan alone. Nothing is allocated behind tower_prepare.
  * Symbols: m side of a block of patches that becomes one row, d width inside, h of the text model.
+ *
+ * A sound is an image of one line. Its patches are the positions that two convolutions make of its
+ * spectrogram, each of every second row and those beside it, and m of them become a row; what is
+ * left behind the last row is seen, and becomes none.
  */
 #ifndef INFERD_ENGINE_MODEL_TOWERS_TOWERS_H
 #define INFERD_ENGINE_MODEL_TOWERS_TOWERS_H
@@ -17,7 +22,9 @@ enum {
   TOWER_DEEP_MAX = 16,
   TOWER_WIDTH_MAX = 65536, /* d, f, h */
   TOWER_SIDE_MAX = 16384,
-  TOWER_RUNS_MAX = 8
+  TOWER_RUNS_MAX = 8,
+  TOWER_STRIDE = 2, /* rows of a spectrogram from a position to the next */
+  TOWER_SPAN = 5    /* those that a position is made of; the third is its own */
 };
 
 typedef struct tower tower_t;
@@ -27,19 +34,21 @@ typedef enum tower_table {
   TABLE_RESAMPLED, /* as a picture of the size of the image, bilinear */
   TABLE_OF_IMAGE,  /* an image has as many patches a side as the table, and no other number */
   TABLE_OF_PARTS,  /* the place that is the same part of a side, never between two */
-  TABLE_OF_AXES    /* one of columns and one of rows, whose places are added up */
+  TABLE_OF_AXES,   /* one of columns and one of rows, whose places are added up */
+  TABLE_OF_LINE    /* of a sound: by its positions */
 } tower_table_t;
 
 typedef struct tower_plan {
   const struct tower_family *family; /* NULL = the model has no tower that is known here */
   int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
   int32_t spare_layers;                             /* of the files behind those, which go unread */
-  int32_t patch_columns;                            /* numbers of a patch: its row of pixels */
+  int32_t bands;                                    /* of a spectrogram; 0 = it sees images */
+  int32_t patch_columns;   /* numbers of a patch: its row of pixels, or TOWER_SPAN rows of bands */
   bool raster;             /* patches come row by row; else block by block, and so within a block */
   bool by_pixel;           /* numbers of a patch: (y, x, colour), else (colour, y, x) */
   int32_t merge, out_size; /* m, h */
   int32_t merge_width;     /* of the MLP that makes the rows; 0 = it is one matrix */
-  uint32_t unbiased;       /* bit 1 << tower_role_t: no bias; norms of NORM_RMS have none */
+  uint64_t unbiased;       /* bit 1 << tower_role_t: no bias; norms of NORM_RMS have none */
   float norm_eps, merge_eps;
   int32_t table_side; /* 0 = no learned positions */
   tower_table_t table;
@@ -56,15 +65,20 @@ typedef struct tower_plan {
   int32_t deep_layers[TOWER_DEEP_MAX]; /* layers, ascending */
 } tower_plan_t;
 
-/* The patches of an image, rows and columns of them: multiples of m, 1..TOWER_SIDE_MAX. */
+/* The patches of an image, rows and columns of them: multiples of m, 1..TOWER_SIDE_MAX. Of a sound
+ * one row of 1..table_side; of several in a run all but the last are multiples of m. */
 typedef struct tower_grid {
   int32_t height, width;
 } tower_grid_t;
 
-/* Reads the tower of DIR/config.json, or of a mmproj file (mmproj.h). A model without images, or
- * with a tower of another family: 0 and out->family NULL. ERR_MODEL_MALFORMED with key and value,
- * and what is supported. */
+/* Reads the tower of DIR/config.json, or of a mmproj file (mmproj.h). A model without images and
+ * sounds, or with a tower of another family: 0 and out->family NULL. ERR_MODEL_MALFORMED with key
+ * and value, and what is supported. */
 int tower_plan_read(const char *path, tower_plan_t *out, inferd_error_t *error);
+/* Patches of a block, which becomes a row. */
+static inline int32_t tower_block(const tower_plan_t *plan) {
+  return plan->bands > 0 ? plan->merge : plan->merge * plan->merge;
+}
 /* Rows that an image becomes. */
 int32_t tower_num_rows(const tower_plan_t *plan, tower_grid_t grid);
 
@@ -79,7 +93,8 @@ uint64_t tower_hash(const tower_t *tower);
 /* [h]: what stands at the end of a line of patches in families where some token does (see
  * vision_layout_t.packed), else NULL. */
 const float *tower_line(const tower_t *tower);
-/* Takes the buffers of runs, [num_runs], each of images of so many patches together. After
+/* Takes the buffers of runs, [num_runs], each of images of so many patches together, whole blocks
+ * unless they are of sounds. After
  * `prepare` of the device. */
 int tower_prepare(tower_t *tower, const int32_t *patches_max, int32_t num_runs,
                   inferd_error_t *error);

@@ -436,6 +436,7 @@ Test(towers, configs_are_refused_by_key_and_value) {
 
 /* The same of families that are known by the model around the tower, whose keys these are. */
 Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
+#define AUDIO(keys) TEXT_48 ", \"audio_config\": {" keys "}"
 #define TEXT_48 "\"text_config\": {\"hidden_size\": 48, \"rms_norm_eps\": 1e-5}"
   static const struct {
     const char *type, *keys, *key, *found;
@@ -485,6 +486,14 @@ Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
        "12"},
       {"gemma4", TEXT_48 ", \"vision_config\": {\"position_embedding_size\": 0}",
        "position_embedding_size", "0"},
+      {"qwen2_audio", AUDIO("\"encoder_layers\": 0"), "encoder_layers", "0"},
+      {"qwen2_audio", AUDIO("\"d_model\": 1290"), "d_model", "1290"},
+      {"qwen2_audio", AUDIO("\"num_mel_bins\": 129"), "num_mel_bins", "129"},
+      {"qwen2_audio", AUDIO("\"max_source_positions\": 1"), "max_source_positions", "1"},
+      {"voxtral", AUDIO("\"hidden_size\": 1290"), "hidden_size", "1290"},
+      {"voxtral", AUDIO("\"intermediate_size\": 5130"), "intermediate_size", "5130"},
+      {"voxtral", AUDIO("\"intermediate_size\": 8960"), "intermediate_size", "8960"},
+      {"qwen2_audio", AUDIO("\"activation_function\": \"relu\""), "activation_function", "relu"},
       {"gemma4", TEXT_48 ", \"vision_config\": {\"rope_parameters\": {\"rope_type\": \"yarn\"}}",
        "rope_type", "yarn"},
   };
