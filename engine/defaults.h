@@ -19,6 +19,7 @@
 #define DEFAULT_MAX_QUEUE_TIME_S 30
 #define DEFAULT_QUEUE_TIME_TOKENS 8192
 #define DEFAULT_IMAGE_MAX_TOKENS 4096
+#define DEFAULT_LIMIT_IMAGES 16
 
 /* A number, or a bool, as the text that an option has. */
 #define DEFAULT_TEXT(number) DEFAULT_QUOTE(number)

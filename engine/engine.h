@@ -18,6 +18,7 @@ typedef struct engine_options {
   bool dummy_weights;       /* random ones, drawn from `seed` by config.json alone */
   const char *mmproj;       /* GGUF file of the tower; NULL = one beside a model in GGUF, if any */
   bool no_images;           /* the tower of a model that sees is left out */
+  bool no_sounds;           /* that of one that hears, beside text */
   int32_t image_max_tokens; /* larger pictures are made smaller; 0 = as the model's files say */
   bool prompt_embeds;       /* prompts may be rows (prompt_rows.h) */
   bool skip_tokenizer;      /* prompts and answers are token ids: tokenizer_none */
@@ -97,7 +98,7 @@ typedef enum engine_state {
 
 /* Whether the files of a model say that it sees, before anything is loaded. Any thread. */
 bool engine_may_see(const char *model_dir, const char *mmproj);
-/* Whether they say that it writes down speech. */
+/* Whether they say that it hears: writes down speech, or takes sounds in prompts. */
 bool engine_may_hear(const char *model_dir);
 /* Copies the options and starts the engine thread, which loads the model. Returns at once: 0 and
  * *out, to be freed with engine_destroy; or ERR_USAGE, ERR_CONFIGURATION, ERR_NO_MEMORY. */
@@ -114,6 +115,7 @@ typedef struct engine_survey {
   double contexts;    /* of that length, in kv_cache */
   bool on_host;       /* the device is the CPU */
   bool sees;          /* pictures */
+  bool hears;         /* sounds in prompts */
   engine_task_t task; /* TASK_GENERATE, or what its vectors are */
   engine_info_t info; /* max_model_len, and the defaults of generation_config.json; no pointers */
   char architecture[64];

@@ -4,6 +4,7 @@
 
 #include "engine/internal.h"
 #include "engine/model/source/model_file.h"
+#include "engine/model/towers/family.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,18 @@
 enum { FILE_BYTES_MAX = 1 << 22 };
 static const char HEARS[] = "WhisperForConditionalGeneration";
 
+/* Whether a tower of sounds stands beside the model. */
+static bool has_tower(const char *model_dir) {
+  tower_plan_t plan;
+  inferd_error_t ignored;
+  return tower_plan_read(model_dir, &plan, &ignored) == 0 && plan.family != NULL &&
+         plan.family->hears;
+}
+
 bool engine_may_hear(const char *model_dir) {
   model_file_t file = {0};
   inferd_error_t ignored;
+  if (has_tower(model_dir)) return true;
   if (model_file_read(model_dir, "config.json", FILE_BYTES_MAX, &json_limits_model, &file,
                       &ignored) != 0 ||
       file.doc == NULL)

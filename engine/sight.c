@@ -38,20 +38,29 @@ bool engine_may_see(const char *model_dir, const char *mmproj) {
   inferd_error_t ignored;
   char room[MMPROJ_PATH_MAX];
   const char *path = tower_path(model_dir, mmproj, room);
-  return tower_plan_read(path, &plan, &ignored) == 0 && plan.family != NULL;
+  return tower_plan_read(path, &plan, &ignored) == 0 && plan.family != NULL && !plan.family->hears;
 }
 
 /* The towers whose models were compared with the reference, from pictures to answers. */
 static const struct {
   const char *type; /* of tower_family_t */
   bool mrope;       /* without it the text model would place pictures as text */
-} compared[] = {{"qwen2_vl_vision", true},    {"qwen2_5_vl_vision", true},
-                {"qwen3_vl_vision", true},    {"qwen3_vl_moe_vision", true},
-                {"qwen3_5_vision", true},     {"qwen3_5_moe_vision", true},
-                {"pixtral", false},           {"internvl_vision", false},
-                {"idefics3_vision", false},   {"intern_vit_6b", false},
-                {"smolvlm_vision", false},    {"siglip_vision_model", false},
-                {"clip_vision_model", false}, {"gemma4_vision", false}};
+} compared[] = {{"qwen2_vl_vision", true},
+                {"qwen2_5_vl_vision", true},
+                {"qwen3_vl_vision", true},
+                {"qwen3_vl_moe_vision", true},
+                {"qwen3_5_vision", true},
+                {"qwen3_5_moe_vision", true},
+                {"pixtral", false},
+                {"internvl_vision", false},
+                {"idefics3_vision", false},
+                {"intern_vit_6b", false},
+                {"smolvlm_vision", false},
+                {"siglip_vision_model", false},
+                {"clip_vision_model", false},
+                {"gemma4_vision", false},
+                {"qwen2_audio_encoder", false},
+                {"voxtral_encoder", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
@@ -59,13 +68,13 @@ static const char *not_compared(const engine_t *engine, const tower_plan_t *plan
     const bool turns = engine->blueprint.rope.mrope != MROPE_NONE;
     return turns || !compared[i].mrope ? NULL : "its text model has no mrope_section";
   }
-  return "answers about pictures are not compared with a reference yet";
+  return "answers about them are not compared with a reference yet";
 }
 
 /* Why a model that has a tower sees nothing here; NULL = nothing speaks against it. */
 static const char *why_not(const engine_t *engine, const tower_plan_t *plan) {
   const engine_options_t *options = &engine->options;
-  if (options->no_images) return "they are turned off";
+  if (plan->family->hears ? options->no_sounds : options->no_images) return "they are turned off";
   if (engine->ops->tower == NULL) return "no tower runs on this device";
   if (options->comm != NULL || options->planned_ranks > 1) return "not over ranks or stages";
   if (replicas_planned(engine) > 1) return "not with replicas";
@@ -76,8 +85,9 @@ static const char *why_not(const engine_t *engine, const tower_plan_t *plan) {
   return not_compared(engine, plan);
 }
 
-static void say_none(const engine_t *engine, const char *why) {
-  engine_say(engine, "images    no pictures: %.200s", why);
+static void say_none(const engine_t *engine, const tower_plan_t *plan, const char *why) {
+  const bool hears = plan->family != NULL && plan->family->hears;
+  engine_say(engine, "%s: %.200s", hears ? "sounds    no sounds" : "images    no pictures", why);
 }
 
 static int64_t count_work(const blueprint_t *bp) {
@@ -99,23 +109,29 @@ static bool is_chat(const json_t *config) {
 
 /* Reads the processor: preprocessor_config.json, or its part of processor_config.json; with a
  * mmproj file what that says. */
-static int read_processor(const char *dir, const json_t *config, vision_processor_t *out,
-                          inferd_error_t *error) {
+static int read_processor(const char *dir, const json_t *config, const tower_plan_t *plan,
+                          vision_t *out, inferd_error_t *error) {
   model_file_t own = {0}, whole = {0};
-  if (is_chat(config)) return vision_processor_read_internvl(config, out, error);
+  if (is_chat(config)) return vision_processor_read_internvl(config, &out->processor, error);
   if (mmproj_is(dir))
-    return vision_processor_read(json_get(config, "image_processor"), NULL, config, out, error);
+    return vision_processor_read(json_get(config, "image_processor"), NULL, config, &out->processor,
+                                 error);
   int code = model_file_read(dir, "preprocessor_config.json", PREPROCESSOR_BYTES_MAX,
                              &json_limits_model, &own, error);
   if (code != 0) return code;
   code = model_file_read(dir, "processor_config.json", PREPROCESSOR_BYTES_MAX, &json_limits_model,
                          &whole, error);
   const json_t *processor = code == 0 && whole.doc != NULL ? json_root(whole.doc) : NULL;
-  const json_t *part = processor != NULL ? json_get(processor, "image_processor") : NULL;
+  const char *key = out->hears ? "feature_extractor" : "image_processor";
+  const json_t *part = processor != NULL ? json_get(processor, key) : NULL;
   const json_t *numbers = own.doc != NULL ? json_root(own.doc) : part;
   if (code == 0 && numbers == NULL)
     code = error_set(error, ERR_MODEL_MALFORMED, NULL, "there is no preprocessor_config.json");
-  if (code == 0) code = vision_processor_read(numbers, processor, config, out, error);
+  if (code == 0 && out->hears)
+    code = sound_processor_read(numbers, plan->bands, plan->merge, plan->family->hears_silence,
+                                &out->sound, error);
+  else if (code == 0)
+    code = vision_processor_read(numbers, processor, config, &out->processor, error);
   if (whole.doc != NULL) model_file_free(&whole);
   if (own.doc != NULL) model_file_free(&own);
   return code;
@@ -133,36 +149,38 @@ static const char *placeholder_of(const json_t *config, size_t *length) {
 }
 
 /* The id of the placeholder: config.json has it, or the tokenizer has its text. */
-static int read_placeholder(const engine_t *engine, const json_t *config, int32_t *out,
+static int read_placeholder(const engine_t *engine, const json_t *config, vision_t *out,
                             inferd_error_t *error) {
   size_t length;
   const char *token = placeholder_of(config, &length);
-  const char *key =
-      json_get(config, "image_token_index") != NULL ? "image_token_index" : "image_token_id";
+  const char *index = out->hears ? "audio_token_index" : "image_token_index";
+  const char *key = out->hears ? "audio_token_id" : "image_token_id";
+  if (json_get(config, index) != NULL) key = index;
   int64_t id = -1;
   if (token != NULL)
     id = tokenizer_id(engine->tokenizer, token, length);
   else if (!json_int64(json_get(config, key), &id))
     id = -1;
-  *out = (int32_t)id;
+  out->placeholder_id = (int32_t)id;
   if (id >= 0 && id < engine->blueprint.vocab_size) return 0;
   return error_set(error, ERR_MODEL_MALFORMED, NULL, "%s is %lld; it must be 0 to %d",
                    token != NULL ? token : key, (long long)id, engine->blueprint.vocab_size - 1);
 }
 
-static int read_vision(const engine_t *engine, const char *dir, vision_t *out,
-                       inferd_error_t *error) {
+static int read_vision(const engine_t *engine, const char *dir, const tower_plan_t *plan,
+                       vision_t *out, inferd_error_t *error) {
   model_file_t file;
   int code = tower_config_read(dir, &file, error);
   if (code != 0 || file.doc == NULL) return code;
   const json_t *config = json_root(file.doc);
-  *out = (vision_t){.begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
-  code = read_processor(dir, config, &out->processor, error);
-  if (code == 0 && engine->options.image_max_tokens > 0)
+  *out = (vision_t){
+      .hears = plan->family->hears, .begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
+  code = read_processor(dir, config, plan, out, error);
+  if (code == 0 && !out->hears && engine->options.image_max_tokens > 0)
     vision_limit(&out->processor, (uint32_t)engine->options.image_max_tokens);
   out->low = out->processor;
-  if (code == 0) vision_limit(&out->low, VISION_LOW_TOKENS);
-  if (code == 0) code = read_placeholder(engine, config, &out->placeholder_id, error);
+  if (code == 0 && !out->hears) vision_limit(&out->low, VISION_LOW_TOKENS);
+  if (code == 0) code = read_placeholder(engine, config, out, error);
   if (out->processor.kind == VISION_GOT_OCR2) out->spelling = CHAT_TOKEN;
   if (code == 0) code = sight_read_marks(engine, out, error);
   model_file_free(&file);
@@ -173,6 +191,12 @@ static int read_vision(const engine_t *engine, const char *dir, vision_t *out,
 static int check_match(const sight_t *sight, inferd_error_t *error) {
   const vision_processor_t *processor = &sight->vision.processor;
   const tower_plan_t *plan = &sight->plan;
+  if (sight->vision.hears) {
+    if (plan->table_side == SOUND_POSITIONS) return 0;
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "config.json: max_source_positions is %d; served is %d", plan->table_side,
+                     SOUND_POSITIONS);
+  }
   const int32_t side = (int32_t)(processor->view_side / processor->patch);
   const bool fixed = plan->table_side > 0 && plan->table == TABLE_OF_IMAGE;
   const int64_t longest = (int64_t)processor->view_tokens * plan->merge; /* of Gemma 4, one row */
@@ -210,7 +234,7 @@ static int check_width(const engine_t *engine, const tower_plan_t *plan, inferd_
 }
 
 static int32_t block_of(const sight_t *sight) {
-  return sight->plan.merge * sight->plan.merge;
+  return tower_block(&sight->plan);
 }
 
 static size_t workspace_bytes(const sight_t *sight) {
@@ -233,6 +257,10 @@ static void set_most(sight_t *sight, int64_t patches) {
   sight->vision.patches_max = most;
   for (int i = 0; i < RUNS; i++)
     sight->looks[i].patches_max = i < RUNS_LARGE ? most : MIN(most, SMALL_PATCHES / block * block);
+  /* Of a sound, positions behind the last token. */
+  const int32_t more = sight->vision.hears ? block - 1 : 0;
+  sight->vision.patches_max += more;
+  for (int i = 0; i < RUNS; i++) sight->looks[i].patches_max += more;
 }
 
 /* Whether tokens of a picture see all of it. */
@@ -256,12 +284,13 @@ static int check_step(const engine_t *engine, const vision_t *vision, inferd_err
  * tokens), in the memory of a quarter of what is free. */
 static void choose_patches(const engine_t *engine, sight_t *sight, int32_t context) {
   const vision_processor_t *processor = &sight->vision.processor;
-  const int64_t block = block_of(sight), most = vision_patches_max(processor);
+  const int64_t block = block_of(sight);
+  const int64_t most = sight->vision.hears ? SOUND_POSITIONS : vision_patches_max(processor);
   const size_t room = engine->ops->memory_free(engine->device) / 4;
   const bool packs = vision_lines_max(processor, 1) > 0;
   set_most(sight, packs ? most : MIN(most, (context - 1) * block));
-  while (sight->looks[0].patches_max > block && workspace_bytes(sight) > room)
-    set_most(sight, sight->looks[0].patches_max / 2);
+  while (sight->vision.patches_max >= 2 * block && workspace_bytes(sight) > room)
+    set_most(sight, sight->vision.patches_max / 2);
 }
 
 static int32_t row_values(const sight_t *sight) {
@@ -271,7 +300,7 @@ static int32_t row_values(const sight_t *sight) {
 int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
   const char *mmproj = engine->options.mmproj;
   inferd_error_t why = {0};
-  tower_plan_t plan;
+  tower_plan_t plan = {0};
   char room[MMPROJ_PATH_MAX];
   const char *path = tower_path(engine->options.model_dir, mmproj, room);
   int code = tower_plan_read(path, &plan, &why);
@@ -285,14 +314,14 @@ int sight_read(engine_t *engine, int32_t max_model_len, inferd_error_t *error) {
   if (reason == NULL) {
     sight->plan = plan;
     snprintf(sight->path, sizeof sight->path, "%s", path);
-    code = read_vision(engine, path, &sight->vision, &why);
+    code = read_vision(engine, path, &plan, &sight->vision, &why);
     if (code == 0) code = check_match(sight, &why);
     if (code == 0) code = check_width(engine, &plan, &why);
     if (code == 0) code = check_step(engine, &sight->vision, &why);
     if (code != 0) reason = why.message;
   }
   if (reason != NULL) {
-    say_none(engine, reason);
+    say_none(engine, &plan, reason);
     free(sight);
     return mmproj == NULL || engine->options.no_images
                ? 0
@@ -335,17 +364,24 @@ void sight_say(const engine_t *engine) {
   vision_layout_t layout;
   inferd_error_t ignored;
   if (sight == NULL) return;
+  const bool hears = sight->vision.hears;
   if (mmproj_is(sight->path)) engine_say(engine, "images    by %.400s", sight->path);
   engine_say(engine,
-             "images    %d layers of %d; at most %d tokens a picture; weights %.2f GiB, "
+             "%s    %d layers of %d; at most %d tokens a %s; weights %.2f GiB, "
              "workspace and rows %.2f",
-             sight->plan.num_layers, sight->plan.hidden, sight->vision.tokens_max,
+             hears ? "sounds" : "images", sight->plan.num_layers, sight->plan.hidden,
+             sight->vision.tokens_max, hears ? "sound" : "picture",
              (double)sight_weight_bytes(engine) / (1 << 30),
              (double)sight_work_bytes(engine) / (1 << 30));
-  if (vision_layout(&sight->vision.processor, 1024, 768, true, &layout, &ignored) != 0) return;
+  const uint64_t samples = (uint64_t)SOUND_SECONDS * SOUND_RATE;
+  int32_t windows;
+  if (hears ? sound_layout(&sight->vision.sound, samples, &layout, &windows, &ignored) != 0
+            : vision_layout(&sight->vision.processor, 1024, 768, true, &layout, &ignored) != 0)
+    return;
   const tower_grid_t grid = {(int32_t)layout.grid_height, (int32_t)layout.grid_width};
-  engine_say(engine, "images    one of 1024 x 768 is %u tokens, and takes as long as %d more",
-             layout.tokens, cost_in_tokens(sight, grid, (int32_t)layout.views));
+  engine_say(engine, "%s is %u tokens, and takes as long as %d more",
+             hears ? "sounds    one of 30 s" : "images    one of 1024 x 768", layout.tokens,
+             cost_in_tokens(sight, grid, (int32_t)layout.views));
 }
 
 int sight_load(engine_t *engine, inferd_error_t *error) {
@@ -354,7 +390,7 @@ int sight_load(engine_t *engine, inferd_error_t *error) {
   const int code = tower_load(engine->ops, engine->device, sight->path, &sight->plan,
                               engine->blueprint.dtype, &sight->tower, error);
   if (code != ERR_MODEL_MALFORMED) return code;
-  say_none(engine, error->message);
+  say_none(engine, &sight->plan, error->message);
   sight_free(engine);
   return engine->options.mmproj != NULL ? code : 0;
 }
@@ -370,7 +406,7 @@ int sight_prepare(engine_t *engine, inferd_error_t *error) {
                           &sight->rows, error);
   for (int i = 0; i < RUNS && !code; i++) {
     look_t *look = &sight->looks[i];
-    look->processor = &sight->vision.processor;
+    look->vision = &sight->vision;
     look->width = sight->plan.out_size;
     look->out = calloc((size_t)tokens_of(sight, patches[i]), sizeof *look->out);
     if (look->out == NULL) code = error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
@@ -404,7 +440,13 @@ uint64_t sight_weights_hash(const engine_t *engine) {
 }
 
 const vision_t *sight_vision(const engine_t *engine) {
-  return engine->sight != NULL ? &engine->sight->vision : NULL;
+  const sight_t *sight = engine->sight;
+  return sight != NULL && !sight->vision.hears ? &sight->vision : NULL;
+}
+
+const vision_t *sight_hearing(const engine_t *engine) {
+  const sight_t *sight = engine->sight;
+  return sight != NULL && sight->vision.hears ? &sight->vision : NULL;
 }
 
 int32_t sight_num_deep(const engine_t *engine) {
@@ -417,6 +459,12 @@ static int refuse(inferd_error_t *error, int32_t index, const char *what) {
   return error_set(error, ERR_BAD_REQUEST, "images", "image %d %s", index, what);
 }
 
+static bool is_sound(const vision_t *vision, const vision_layout_t *layout) {
+  return layout->views == 1 && layout->grid_height == 1 && layout->grid_width <= SOUND_POSITIONS &&
+         layout->tokens == layout->grid_width / (uint32_t)vision->sound.merge &&
+         (!vision->sound.silence || layout->grid_width == SOUND_POSITIONS);
+}
+
 static int check_image(const vision_t *vision, const request_t *request, int32_t i,
                        inferd_error_t *error) {
   const image_t *image = &request->images[i];
@@ -425,7 +473,10 @@ static int check_image(const vision_t *vision, const request_t *request, int32_t
   uint32_t count = 0;
   if (image->first < least || image->end <= image->first || image->end > request->num_prompt_tokens)
     return refuse(error, i, "has no place in the prompt, or stands before the one before it.");
-  if (image->views == NULL) return refuse(error, i, "has no pixels.");
+  if (vision->hears ? image->rows == NULL : image->views == NULL || image->rows != NULL)
+    return refuse(error, i, vision->hears ? "has no spectrogram." : "has no pixels.");
+  if (vision->hears && !is_sound(vision, &image->layout))
+    return refuse(error, i, "is no sound of this model.");
   for (int32_t t = image->first; t < image->end; t++) count += ids[t] == vision->placeholder_id;
   if (count != image->layout.tokens || ids[image->first] != vision->placeholder_id ||
       ids[image->end - 1] != vision->placeholder_id)
@@ -448,7 +499,7 @@ static int check_image(const vision_t *vision, const request_t *request, int32_t
 }
 
 int sight_check(const engine_t *engine, const request_t *request, inferd_error_t *error) {
-  const vision_t *vision = engine->info.vision;
+  const vision_t *vision = engine->info.vision != NULL ? engine->info.vision : engine->info.hearing;
   int code = 0;
   if (request->num_images == 0) return 0;
   if (vision == NULL)

@@ -1,4 +1,5 @@
-/* sight.h: the eyes of an engine: what its model sees, the tower, and its work between steps.
+/* sight.h: the eyes of an engine, or its ears: what its model sees or hears, the tower, and its
+ * work between steps. All that is said of pictures holds for sounds.
  *
  * A run of the tower is one picture; pictures of several clients are in it at once and take turns,
  * least served first, so that none waits for a larger one of another. A run goes on in slices
@@ -39,8 +40,9 @@ int sight_join(struct engine *engine, struct step *step);
 void sight_free(struct engine *engine);
 /* Of the model and of its tower, if it is loaded: two that differ have other rows. */
 uint64_t sight_weights_hash(const struct engine *engine);
-const vision_t *sight_vision(const struct engine *engine); /* NULL = it sees nothing */
-int32_t sight_num_deep(const struct engine *engine);       /* planes of a row behind the first */
+const vision_t *sight_vision(const struct engine *engine);  /* NULL = it sees nothing */
+const vision_t *sight_hearing(const struct engine *engine); /* NULL = it hears nothing */
+int32_t sight_num_deep(const struct engine *engine);        /* planes of a row behind the first */
 
 /* Before a plan: a slice of the tower's work. Returns whether some is left. */
 bool sight_work(struct engine *engine);

@@ -13,9 +13,9 @@
 enum { RUNS_LARGE = 2, RUNS = 4, SMALL_PATCHES = 4096 };
 _Static_assert((int)RUNS <= (int)TOWER_RUNS_MAX && (int)RUNS <= (int)PICTURES_BEGUN_MAX, "places");
 
-/* A run of the tower: a picture that has no rows yet. */
+/* A run of the tower: a picture, or a sound, that has no rows yet. */
 typedef struct look {
-  const vision_processor_t *processor;
+  const vision_t *vision;
   const request_t *request; /* NULL = nobody's */
   const image_t *image;
   int32_t entry, patches_max;

@@ -15,8 +15,12 @@ static const double SLICE_ALONE_NS = 20e6;
 
 static void read_pixels(void *context, int32_t first, int32_t count, float *out) {
   const look_t *look = context;
-  vision_rows(look->processor, &look->image->layout, look->image->views, (size_t)first,
-              (size_t)count, out);
+  const image_t *image = look->image;
+  if (image->rows != NULL)
+    sound_patches(&look->vision->sound, &image->layout, image->rows, first, count, out);
+  else
+    vision_rows(&look->vision->processor, &image->layout, image->views, (size_t)first,
+                (size_t)count, out);
 }
 
 /* Writes a row of the tower, or adds it to the tokens in which it counts. */

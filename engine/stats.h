@@ -39,6 +39,7 @@ typedef struct engine_info {
   const char *architecture; /* as config.json names it */
   const embedding_info_t *embedding; /* how prompts become vectors; NULL = it generates */
   const vision_t *vision;            /* NULL = the model sees no pictures */
+  const vision_t *hearing;           /* of sounds in prompts; NULL = it takes none */
   const struct speech *speech;       /* audio/speech.h; NULL = the model writes down no speech */
   const source_info_t *source;       /* NULL = no encoder stands before the model */
   const prompt_rows_info_t *rows;    /* NULL = prompts are ids alone */
@@ -62,7 +63,8 @@ typedef struct engine_stats {
   uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
   uint64_t sources_read, encoder_ns; /* runs of an encoder that were begun; time of all */
-  uint64_t images_seen, tower_ns;    /* runs of the tower that were begun; time of all */
+  uint64_t images_seen, tower_ns;    /* runs of the tower that were begun, for sounds too; time of
+                                      * all */
   uint64_t preemptions, preemptions_swap, recomputed_tokens; /* preemptions: of both modes */
   uint64_t swapped_out_blocks, swapped_in_blocks;
   uint64_t floor_out_blocks, floor_in_blocks; /* to and from the floor of the prefix cache */

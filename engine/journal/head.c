@@ -14,6 +14,7 @@
 #define OPTIONS(NUMBER, REAL, TEXT)                                                                \
   NUMBER(dummy_weights)                                                                            \
   NUMBER(no_images)                                                                                \
+  NUMBER(no_sounds)                                                                                \
   NUMBER(skip_tokenizer)                                                                           \
   NUMBER(quantise_q8)                                                                              \
   TEXT(dtype)                                                                                      \

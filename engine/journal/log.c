@@ -288,7 +288,7 @@ static bool add_answer(building_t *building, uint64_t id) {
     answer->kept = (kept_request_t){0};
   }
   if (answer->lost == NULL) find_constraint(building, answer);
-  if (answer->kept.num_images > 0) answer->lost = "it has pictures, which are not kept";
+  if (answer->kept.num_images > 0) answer->lost = "it has pictures or sounds, which are not kept";
   if (answer->kept.has_rows) answer->lost = "its prompt is rows, which are not kept";
   if (answer->kept.has_source) answer->lost = "it has a source of an encoder, which is not kept";
   const sampling_params_t *params = &answer->kept.request.params;

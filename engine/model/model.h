@@ -20,6 +20,7 @@ typedef struct model_options {
   bool lacks_embed;           /* it has the embedding of another model: */
   const model_t *embeds;      /* that one, on the same device; NULL = it is only planned */
   bool sees;                  /* a tower reads visual.*, so these are not named as skipped */
+  bool hears;                 /* or audio_tower.* */
   bool quantise_q8;           /* 16-bit matrices become Q8_0, if the device takes it */
   const dense_layer_t *dense; /* [num_dense] layers behind the pooling */
   int32_t num_dense;

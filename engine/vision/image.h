@@ -1,11 +1,12 @@
-/* image.h: a picture in a prompt, and what a model that sees says of its pictures.
+/* image.h: a picture in a prompt, and what a model that sees says of its pictures; or a sound, and
+ * what one that hears says of its sounds: a picture of one line (sound.h).
  *
  * The server makes an image_t of the bytes that a client sent; the engine reads it. Plain data.
  */
 #ifndef INFERD_ENGINE_VISION_IMAGE_H
 #define INFERD_ENGINE_VISION_IMAGE_H
 
-#include "engine/vision/processor.h"
+#include "engine/vision/sound.h"
 
 /* SHA-256 of the file's bytes, the layout and the processor: two pictures with the same key become
  * the same rows. It stands in the keys of the prefix cache, so clients must not be able to choose
@@ -17,7 +18,8 @@ typedef struct image_key {
 typedef struct image {
   image_key_t key;
   vision_layout_t layout;
-  const uint8_t *views; /* vision_view_bytes(&layout), of the request's owner */
+  const uint8_t *views; /* vision_view_bytes(&layout), of the request's owner; NULL of a sound */
+  const float *rows;    /* of a sound its spectrogram, for sound_patches; NULL of a picture */
   /* prompt_ids[first, end) holds its placeholders: layout.tokens times vision_t.placeholder_id, in
    * the order of the picture's tokens, the first at `first`, the last at end - 1; between them may
    * stand what the family writes there (ends of rows, names of tiles), which is text. */
@@ -28,8 +30,10 @@ enum { VISION_TILE_SIDE_MAX = 8, VISION_LINES = 2, VISION_LINE_IDS_MAX = 4 };
 /* Tokens of a picture of low detail: of 512 x 512 pixels where a token has 32 x 32. */
 enum { VISION_LOW_TOKENS = 256 };
 
-/* Of a model that sees; constant from READY on. */
+/* Of a model that sees, or hears; constant from READY on. */
 typedef struct vision {
+  bool hears; /* sounds in the place of pictures, by `sound`, not the processors */
+  sound_processor_t sound;
   vision_processor_t processor;
   vision_processor_t low; /* the same with VISION_LOW_TOKENS at most */
   int32_t placeholder_id; /* one such id in the prompt for each token of a picture */

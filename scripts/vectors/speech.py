@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes what transformers says of speech, and files of sound, to tests/vectors:
 
-    scripts/vectors/speech.py [mel | rules | files | model]...  needs transformers and soundfile
+    scripts/vectors/speech.py [mel | rules | files | model | lengths]...
+                    needs transformers and soundfile
 
 mel.jsonl           a signal (tests/engine/audio/signals.h draws the same), and some values of the
                     spectrogram that WhisperFeatureExtractor makes of it, computed in double
@@ -10,6 +11,8 @@ speech_rules.jsonl  logits, the output so far, and which ids WhisperTimeStampLog
 speech/whisper      a tiny model, and the segments that transformers makes of a drawn sound
 sound_files.jsonl   a file in base64 with a tone of 0.25 s, its rate and channels, and the level of
                     the tone; or that it is `refused`, and by which words
+sound_lengths.jsonl samples of a sound, and the positions and tokens that Qwen2AudioProcessor makes
+                    of it
 """
 
 import base64
@@ -197,9 +200,32 @@ def files():
     write("sound_files.jsonl", rows)
 
 
+# ---- lengths ----
+
+def lengths():
+    from types import SimpleNamespace
+    from transformers import Qwen2AudioProcessor, WhisperFeatureExtractor
+    extractor, rows = WhisperFeatureExtractor(feature_size=128), []
+    asked = SimpleNamespace(feature_extractor=extractor,
+                            replace_audio_token=lambda *ignored, **named: "")
+    random = np.random.default_rng(38)
+    counts = (160, 320, 480, 640, 800, 960, 1280, 48000, WINDOW - 320, WINDOW)
+    near = [count + by for count in counts for by in (-1, 0, 1)
+            if count + by <= WINDOW]
+    for count in [1, *near, *random.integers(1000, WINDOW, 30).tolist()]:
+        # pylint: disable-next=protected-access
+        made, _ = Qwen2AudioProcessor._process_audio(asked, [np.zeros(count, np.float32)],
+                                                     sampling_rate=RATE)
+        frames = int(made["feature_attention_mask"][0].sum())
+        rows.append({"samples": count, "positions": (frames - 1) // 2 + 1,
+                     "tokens": made["num_audio_tokens"][0]})
+    write("sound_lengths.jsonl", rows)
+
+
 def main():
-    for name in sys.argv[1:] or ["mel", "rules", "files", "model"]:
-        {"mel": mel, "rules": rules, "files": files, "model": model}[name]()
+    known = {"mel": mel, "rules": rules, "files": files, "model": model, "lengths": lengths}
+    for name in sys.argv[1:] or known:
+        known[name]()
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ int __wrap_sight_prepare(engine_t *engine, inferd_error_t *error) {
   num_pages = PAGES_MIN + (int32_t)(sim.scenario->seed % (PAGES_MAX - PAGES_MIN + 1));
   for (int i = 0; i < RUNS; i++) {
     look_t *look = &sight->looks[i];
-    look->processor = &sight->vision.processor;
+    look->vision = &sight->vision;
     look->out = calloc((size_t)look->patches_max, sizeof *look->out);
     if (look->out == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory");
   }

@@ -247,12 +247,13 @@ static int find_tower(const char *name, const char *prefix, const blueprint_t *b
   return -1;
 }
 
-/* Whether a tower of engine/model/towers reads this part. */
-static bool is_of_tower(const char *part) {
-  static const char *const parts[] = {"visual.", "vision_tower.", "vision_model.",
-                                      "multi_modal_projector.", "connector."};
+/* Whether the tower of the model reads this part (engine/model/towers). */
+static bool is_of_tower(const model_options_t *options, const char *part) {
+  static const char *const parts[] = {"visual.", "vision_tower.", "vision_model.", "connector."};
+  if (strcmp(part, "multi_modal_projector.") == 0) return options->sees || options->hears;
+  if (strcmp(part, "audio_tower.") == 0) return options->hears;
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-    if (strcmp(part, parts[i]) == 0) return true;
+    if (strcmp(part, parts[i]) == 0) return options->sees;
   }
   return false;
 }
@@ -271,7 +272,7 @@ static void skip_towers(weight_loader_t *loader, const char *prefix, const bluep
     bytes[tower] += tensor->bytes;
   }
   for (int i = 0; i < SKIP_KINDS && used < sizeof(line); i++) {
-    const bool is_seen = loader->options->sees && i < TOWER_COUNT && is_of_tower(towers[i]);
+    const bool is_seen = i < TOWER_COUNT && is_of_tower(loader->options, towers[i]);
     if (tensors[i] == 0 || is_seen) continue;
     if (i < TOWER_COUNT)
       snprintf(kind, sizeof(kind), "%s*", towers[i]);

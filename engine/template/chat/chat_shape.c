@@ -166,11 +166,15 @@ static void tag_parts(run_t *run, value_list_t *parts) {
   }
 }
 
-/* A picture is {"type": "image"}, as transformers' templates know it; its bytes are not theirs. */
+/* A picture is {"type": "image"}, as transformers' templates know it, and a sound {"type":
+ * "audio"}; their bytes are not those of templates. */
 static value_t build_part(run_t *run, const json_t *part) {
-  if (!json_equals(json_get(part, "type"), "image_url")) return value_from_json(run, part);
+  const json_t *type = json_get(part, "type");
+  bool sound = json_equals(type, "input_audio") || json_equals(type, "audio_url");
+  if (!sound && !json_equals(type, "image_url")) return value_from_json(run, part);
   dict_t *dict = dict_new(run, 1);
-  dict_append(run, dict, value_string(str_text(run, "type")), value_string(str_text(run, "image")));
+  dict_append(run, dict, value_string(str_text(run, "type")),
+              value_string(str_text(run, sound ? "audio" : "image")));
   dict->frozen = true;
   return VALUE_OF(VALUE_DICT, dict, dict);
 }

@@ -70,7 +70,8 @@ typedef struct chat_input {
  * cut, stays a text; for a template that takes objects alone what is none becomes
  * {"arguments": text}, and null {});
  * an empty `tool_calls` is dropped; text parts of a content are joined by a newline unless the
- * template iterates over content, which then sees a picture as {"type": "image"}; reasoning is
+ * template iterates over content, which then sees a picture as {"type": "image"} and a sound as
+ * {"type": "audio"}; reasoning is
  * given as thinking, as reasoning_content and under the name in the request; members that are null
  * are dropped, except content; the content of an assistant that has none and no calls is "", or
  * [] if the template iterates over content. Other absent members stay absent.
