@@ -273,7 +273,10 @@ static int assign(config_t *config, const option_t *option, const char *value,
     return bad_value(option, value, origin, error);
   }
   *old = origin;
-  return 0;
+  const bool images = option == &options[OPTION_limit_images];
+  const char *sounds = images ? value_sound_limit(value) : NULL;
+  if (sounds == NULL) return 0;
+  return assign(config, &options[OPTION_limit_audio], sounds, origin, error);
 }
 
 /* ---- the three sources ---- */
@@ -420,7 +423,8 @@ static bool is_section_key(const char *key, const char *value, int *code, int nu
 /* Which options a model of several may have: those of the server are the parent's. */
 static bool may_differ(const option_t *option) {
   static const char *const groups[] = {"model", "device", "memory", "scheduler", "api"};
-  static const char *const others[] = {"limit_images", "max_logprobs", "journal", "journal_size"};
+  static const char *const others[] = {"limit_images", "limit_audio", "max_logprobs", "journal",
+                                       "journal_size"};
   const char *name = option->name;
   if (strncmp(name, "models", 6) == 0 || strcmp(name, "served_model_name") == 0) return false;
   for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
@@ -590,7 +594,8 @@ static int load_foreign_flag(config_t *config, const foreign_flag_t *foreign, co
   int code = foreign_flag_check(foreign, value, error);
   const config_origin_t origin = {SOURCE_FLAG, 0};
   if (code == 0 && strcmp(foreign->name, "language_model_only") == 0)
-    code = assign(config, &options[OPTION_limit_images], "0", origin, error);
+    code =
+        assign(config, &options[OPTION_limit_images], "{\"image\":0,\"audio\":0}", origin, error);
   if (code == 0 && foreign->kind != FLAG_ALWAYS) notice(config, flag);
   return code;
 }

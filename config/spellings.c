@@ -6,6 +6,7 @@
 
 #include "engine/base/json.h"
 #include "engine/base/util.h"
+#include "engine/defaults.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -112,21 +113,33 @@ static const struct {
     {OPTION_kv_cache_dtype, "q8_0", "int8", NULL},
 };
 
-/* vLLM's {"image": 4}, or {"image": {"count": 4}}, as "4"; other texts as they are. Members for
- * video and audio, of which there are none here, limit nothing. */
-static const char *image_limit(const char *text) {
-  static char number[24];
+/* The member of vLLM's {"image": 4, "audio": {"count": 4}}; NULL = there is none, or no number.
+ * Those for video, of which there are none here, limit nothing. */
+static const char *limit_of(const char *text, const char *name, char number[24]) {
   json_doc_t *doc = NULL;
   inferd_error_t error;
   int64_t count = -1;
-  if (text[0] != '{') return text;
-  if (json_parse(text, strlen(text), &json_limits_request, &doc, &error) != 0) return text;
-  const json_t *image = json_get(json_root(doc), "image");
-  if (image != NULL && image->type == JSON_OBJECT) image = json_get(image, "count");
-  bool good = image != NULL && json_int64(image, &count);
-  if (good) snprintf(number, sizeof number, "%" PRId64, count);
+  if (text[0] != '{') return NULL;
+  if (json_parse(text, strlen(text), &json_limits_request, &doc, &error) != 0) return NULL;
+  const json_t *limit = json_get(json_root(doc), name);
+  if (limit != NULL && limit->type == JSON_OBJECT) limit = json_get(limit, "count");
+  bool good = limit != NULL && json_int64(limit, &count);
+  if (good) snprintf(number, 24, "%" PRId64, count);
   json_free(doc);
-  return good ? number : text;
+  return good ? number : NULL;
+}
+
+const char *value_sound_limit(const char *text) {
+  static char number[24];
+  return limit_of(text, "audio", number);
+}
+
+/* As text: of pictures, and where only sounds are limited what is not given. Others as they are. */
+static const char *image_limit(const char *text) {
+  static char number[24];
+  const char *limit = limit_of(text, "image", number);
+  if (limit != NULL) return limit;
+  return value_sound_limit(text) != NULL ? DEFAULT_TEXT(DEFAULT_LIMIT_IMAGES) : text;
 }
 
 const char *value_spelling(enum config_option option, const char *text) {

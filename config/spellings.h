@@ -49,6 +49,9 @@ const char *moved_flag_program(const moved_flag_t *flag);
 /* Returns the value that `text` stands for: "fp8" for "fp8_e4m3" of --kv-cache-dtype, else `text`.
  */
 const char *value_spelling(enum config_option option, const char *text);
+/* Of the value of --limit-mm-per-prompt, the part that is --limit-audio here; NULL = there is none.
+ */
+const char *value_sound_limit(const char *text);
 /* Returns why a value of vLLM is refused, or NULL if nothing is known of it. */
 const char *value_refusal(enum config_option option, const char *text);
 

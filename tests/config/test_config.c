@@ -326,20 +326,25 @@ Test(config, limits_of_pictures_in_the_words_of_vllm) {
   static const struct {
     const char *line;
     int64_t limit; /* -1: refused */
-  } rows[] = {{"m", 16},
-              {"m --limit-images 0", 0},
-              {"m --language-model-only", 0},
-              {"m --limit-mm-per-prompt {\"image\":4}", 4},
-              {"m --limit-mm-per-prompt {\"image\":{\"count\":5},\"video\":0}", 5},
-              {"m --limit-mm-per-prompt {\"image\":256}", 256},
-              {"m --limit-mm-per-prompt {\"image\":257}", -1},
-              {"m --limit-mm-per-prompt {\"image\":\"a\"}", -1},
-              {"m --limit-mm-per-prompt {\"video\":1}", -1},
-              {"m --limit-mm-per-prompt {", -1}};
+    int64_t sounds;
+  } rows[] = {{"m", 16, 16},
+              {"m --limit-images 0", 0, 16},
+              {"m --language-model-only", 0, 0},
+              {"m --limit-mm-per-prompt {\"image\":4}", 4, 16},
+              {"m --limit-mm-per-prompt {\"image\":{\"count\":5},\"video\":0}", 5, 16},
+              {"m --limit-mm-per-prompt {\"image\":256}", 256, 16},
+              {"m --limit-mm-per-prompt {\"image\":257}", -1, 0},
+              {"m --limit-mm-per-prompt {\"image\":\"a\"}", -1, 0},
+              {"m --limit-mm-per-prompt {\"audio\":2}", 16, 2},
+              {"m --limit-mm-per-prompt {\"image\":3,\"audio\":{\"count\":5}}", 3, 5},
+              {"m --limit-mm-per-prompt {\"audio\":257}", -1, 0},
+              {"m --limit-mm-per-prompt {\"video\":1}", -1, 0},
+              {"m --limit-mm-per-prompt {", -1, 0}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     bool good = load(rows[i].line) == 0;
     ASSERT_EQ_FOR(good, rows[i].limit >= 0, "%s", rows[i].line);
     if (good) ASSERT_EQ_FOR(config.limit_images, rows[i].limit, "%s", rows[i].line);
+    if (good) ASSERT_EQ_FOR(config.limit_audio, rows[i].sounds, "%s", rows[i].line);
     config_free(&config);
   }
 }
