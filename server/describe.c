@@ -41,7 +41,8 @@ static int print_show(const config_t *config, const engine_survey_t *survey,
                               .tokenizer = tokenizer,
                               .card = card,
                               .task = survey->task,
-                              .sees = survey->sees};
+                              .sees = survey->sees,
+                              .hears = survey->hears};
   cJSON *object = ollama_show(&subject, "");
   char *text = cJSON_PrintUnformatted(object);
   cJSON_Delete(object);

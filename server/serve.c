@@ -283,6 +283,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->num_replicas = (int32_t)config->data_parallel_size;
   options->dummy_weights = strcmp(config->load_format, "dummy") == 0;
   options->no_images = config->limit_images == 0;
+  options->no_sounds = config->limit_audio == 0;
   options->mmproj = mmproj_of(config);
   options->image_max_tokens = (int32_t)config->image_max_tokens;
   options->prompt_embeds = config->enable_prompt_embeds;
@@ -387,7 +388,7 @@ static void on_ready(daemon_t *daemon) {
     helper_stop(server->pictures);
     server->pictures = NULL;
   }
-  if (info->speech == NULL) {
+  if (info->speech == NULL && info->hearing == NULL) {
     helper_stop(server->sounds);
     server->sounds = NULL;
   }

@@ -47,7 +47,7 @@ typedef struct tokenize_job {
   held_t body;
   charge_t values, ids; /* of the document, the rendered text; of the ids and the reader's arena */
   pictures_t pictures;
-  const vision_t *vision; /* NULL = the model sees no pictures */
+  const vision_t *vision; /* NULL = the model sees no pictures and hears no sounds */
   int32_t vocab_size, max_model_len;
   const tokenizer_t *tokenizer;
   atomic_bool cancelled;
@@ -248,8 +248,10 @@ static int run(tokenize_job_t *job) {
   const config_t *config = job->server->config;
   tokenize_fields_t fields = {0};
   field_limits_t limits = {.vocab_size = job->vocab_size,
-                           .sees = job->vision != NULL,
+                           .sees = job->vision != NULL && !job->vision->hears,
+                           .hears = job->vision != NULL && job->vision->hears,
                            .images_max = (int32_t)config->limit_images,
+                           .sounds_max = (int32_t)config->limit_audio,
                            .media = job->server->media,
                            .strict = config->strict_params,
                            .lenient = config->lenient_history};
@@ -381,8 +383,8 @@ static void start(exchange_t *exchange, bool decode_ids) {
       .vocab_size = info->vocab_size,
       .max_model_len = info->max_model_len,
       .tokenizer = engine_tokenizer(server->engine),
-      .vision = info->vision,
-      .pictures.charge = charge_open(server->ledger, exchange->source, LEDGER_pictures),
+      .vision = info->vision != NULL ? info->vision : info->hearing,
+      .pictures = pictures_open(server, exchange->source),
       .values = charge_open(server->ledger, exchange->source, LEDGER_values),
       .ids = charge_open(server->ledger, exchange->source, LEDGER_ids)};
   server->live->jobs++;

@@ -282,7 +282,9 @@ static intake_t *intake_new(exchange_t *exchange, const engine_info_t *info) {
       .stores = exchange->server->store != NULL,
       .makes_later = !exchange->server->behind,
       .sees = info->vision != NULL,
+      .hears = info->hearing != NULL,
       .images_max = (int32_t)config->limit_images,
+      .sounds_max = (int32_t)config->limit_audio,
       .media = exchange->server->media,
       .deny_special_ids = config->deny_special_ids,
       .closed = closed_by_key ? CLOSED_ALL : closed,
@@ -322,8 +324,7 @@ static completion_t *completion_new(exchange_t *exchange, const engine_info_t *i
   completion->source = exchange->source;
   completion->key = api_key_use(exchange->key);
   completion->ids = charge_open(exchange->server->ledger, exchange->source, LEDGER_ids);
-  completion->pictures.charge =
-      charge_open(exchange->server->ledger, exchange->source, LEDGER_pictures);
+  completion->pictures = pictures_open(exchange->server, exchange->source);
   completion->output = charge_open(exchange->server->ledger, exchange->source, LEDGER_output);
   completion->intake->values =
       charge_open(exchange->server->ledger, exchange->source, LEDGER_values);

@@ -1,14 +1,17 @@
-/* pictures.c: the pictures of a request, see pictures.h.
+/* pictures.c: the pictures or sounds of a request, see pictures.h.
  *
  * A job of the lanes, never the loop. What a client sends decides no size before its bound was
- * checked: of the file by data_url_read, of the pixels by picture_header, of the tokens by the
- * context of the model, before anything is decoded.
+ * checked: of the file by data_url_read, of the pixels by picture_header, of the samples by the
+ * process that decodes, of the tokens by the context of the model, before anything else is decoded.
  */
 #include "server/completion/pictures.h"
 
+#include "engine/audio/mel.h"
+#include "engine/audio/work.h"
 #include "engine/base/util.h"
 #include "engine/picture/data_url.h"
 #include "server/keys/sha256.h"
+#include "server/server.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +24,7 @@ typedef struct picture_file {
   buffer_t bytes;
   picture_header_t header;
   const vision_processor_t *processor; /* by its detail */
+  bool joins;                          /* a window of a sound behind its first one */
 } picture_file_t;
 
 static int refuse_memory(inferd_error_t *error) {
@@ -37,14 +41,14 @@ static int name_place(const picture_file_t *file, int code, inferd_error_t *erro
 }
 
 /* Two pictures with one key become the same rows: the layout follows from the size, and from
- * whether the picture is alone. */
-static image_key_t key_of(const picture_file_t *file, bool alone) {
+ * whether the picture is alone. `hash` is that of the file. */
+static image_key_t key_of(const picture_file_t *file, const uint8_t *hash, bool alone) {
   struct {
     uint8_t file[SHA256_BYTES], processor[SHA256_BYTES];
     uint32_t width, height, alone;
   } parts;
   image_key_t key;
-  sha256(file->bytes.data, file->bytes.length, parts.file);
+  memcpy(parts.file, hash, sizeof parts.file);
   sha256(file->processor, sizeof *file->processor, parts.processor);
   parts.width = file->header.width;
   parts.height = file->header.height;
@@ -58,8 +62,23 @@ static image_key_t key_of(const picture_file_t *file, bool alone) {
 typedef struct picture_part {
   int32_t message, part;
   const json_t *url;
-  bool low; /* detail: low */
+  bool low;   /* detail: low */
+  bool sound; /* a sound, */
+  bool bare;  /* in base64 without a URL around it */
 } picture_part_t;
+
+/* The part of a message as one of a picture or a sound. Returns whether it is one. */
+static bool read_part(const json_t *part, picture_part_t *out) {
+  const json_t *type = json_get(part, "type");
+  out->bare = json_equals(type, "input_audio");
+  out->sound = out->bare || json_equals(type, "audio_url");
+  if (!out->sound && !json_equals(type, "image_url")) return false;
+  const char *name = out->bare ? "input_audio" : out->sound ? "audio_url" : "image_url";
+  out->url = json_get(part, name);
+  out->low = !out->sound && json_equals(json_get(out->url, "detail"), "low");
+  if (out->url->type == JSON_OBJECT) out->url = json_get(out->url, out->bare ? "data" : "url");
+  return true;
+}
 
 /* The pictures among checked messages, in their order: at most `room`. Returns how many. */
 static int32_t find_parts(const json_t *messages, picture_part_t *out, int32_t room) {
@@ -70,11 +89,8 @@ static int32_t find_parts(const json_t *messages, picture_part_t *out, int32_t r
     const bool parts = content != NULL && content->type == JSON_ARRAY;
     for (const json_t *part = parts ? json_first(content) : NULL; part != NULL;
          part = json_next(part), part_index++) {
-      if (count == room || !json_equals(json_get(part, "type"), "image_url")) continue;
-      const json_t *url = json_get(part, "image_url");
-      const bool low = json_equals(json_get(url, "detail"), "low");
-      if (url->type == JSON_OBJECT) url = json_get(url, "url");
-      out[count++] = (picture_part_t){message_index, part_index, url, low};
+      picture_part_t found = {message_index, part_index, NULL, false, false, false};
+      if (count < room && read_part(part, &found)) out[count++] = found;
     }
     message_index++;
   }
@@ -96,7 +112,7 @@ int pictures_ask(pictures_t *pictures, media_t *media, const json_t *messages, i
   count = find_parts(messages, parts, count);
   for (int32_t i = 0; code == 0 && i < count; i++) {
     const picture_file_t place = {.message = parts[i].message, .part = parts[i].part};
-    if (!is_remote(parts[i].url)) continue;
+    if (parts[i].sound || !is_remote(parts[i].url)) continue;
     if (pictures->remote == NULL)
       pictures->remote = media_job_new(media, pictures->charge.ledger, pictures->charge.client);
     if (pictures->remote == NULL)
@@ -114,6 +130,15 @@ int pictures_ask(pictures_t *pictures, media_t *media, const json_t *messages, i
   return code;
 }
 
+pictures_t pictures_open(const server_t *server, uint64_t client) {
+  return (pictures_t){.charge =
+                          charge_open(server->ledger, client,
+                                      server->sounds != NULL ? LEDGER_sounds : LEDGER_pictures),
+                      .sounds = server->sounds,
+                      .sound_bytes_max = (size_t)server->config->max_audio_bytes,
+                      .sound_seconds_max = (uint32_t)server->config->max_audio_seconds};
+}
+
 bool pictures_leave(pictures_t *pictures) {
   if (!media_job_runs(pictures->remote)) return false;
   media_job_free(pictures->remote);
@@ -124,24 +149,141 @@ bool pictures_leave(pictures_t *pictures) {
 /* ---- files ---- */
 
 /* The bytes of a file that the request brings. */
-static int read_bytes(pictures_t *pictures, const json_t *url, buffer_t *out,
+static int read_bytes(pictures_t *pictures, const picture_part_t *part, buffer_t *out,
                       inferd_error_t *error) {
+  const data_kind_t sound = {"sound",
+                             "a sound's URL must be data:audio/TYPE;base64,...; no sounds are "
+                             "fetched from other hosts",
+                             pictures->sound_bytes_max};
+  const data_kind_t *kind = part->sound ? &sound : &data_picture;
+  const json_t *url = part->url;
   /* As long as its text: the bytes of a refused one are never made. */
-  size_t room = MIN(url->length, (size_t)PICTURE_FILE_MAX / 3 * 4 + 4);
+  size_t room = MIN(url->length, kind->bytes_max / 3 * 4 + 4);
   if (!charge_resize(&pictures->charge, pictures->charge.bytes + room))
     return ledger_refuse(&pictures->charge, error);
-  return data_url_read(&data_picture, url->text, url->length, out, error);
+  if (part->bare) return data_base64_read(kind, url->text, url->length, out, error);
+  return data_url_read(kind, url->text, url->length, out, error);
 }
 
-static int read_one(pictures_t *pictures, int32_t index, const json_t *url, size_t *remote,
+/* ---- sounds ---- */
+
+/* Bytes of samples that a byte of most files becomes, for the ledger before they are known. */
+enum { SAMPLE_BYTES_BY_FILE = 64 };
+
+_Static_assert((int)SOUND_POSITIONS *SOUND_STRIDE == (int)MEL_ROWS, "a window is a spectrogram");
+_Static_assert((int)SOUND_RATE == (int)AUDIO_RATE && (int)SOUND_HOP == (int)MEL_HOP,
+               "and its rows");
+
+/* Makes room for so many windows of the sound `index`, the last of the request so far: each is an
+ * image of its own, which has no mark. */
+static bool add_windows(pictures_t *pictures, int32_t index, int32_t windows) {
+  const size_t count = (size_t)(pictures->count + windows - 1);
+  image_t *images = reallocarray(pictures->images, count, sizeof *images);
+  if (images != NULL) pictures->images = images;
+  picture_file_t *files = reallocarray(pictures->files, count, sizeof *files);
+  if (files != NULL) pictures->files = files;
+  if (images == NULL || files == NULL) return false;
+  const size_t more = count - (size_t)pictures->count;
+  memset(images + pictures->count, 0, more * sizeof *images);
+  memset(files + pictures->count, 0, more * sizeof *files);
+  pictures->count = (int32_t)count;
+  for (int32_t w = 1; w < windows; w++) {
+    files[index + w] = files[index];
+    files[index + w].bytes = (buffer_t){0};
+    files[index + w].joins = true;
+  }
+  return true;
+}
+
+/* The spectrogram of a sound, of all its windows. */
+static int make_rows(pictures_t *pictures, int32_t index, const audio_sound_t *sound,
+                     const vision_layout_t *layout, int32_t windows, inferd_error_t *error) {
+  const size_t bands = (size_t)pictures->vision->sound.bands;
+  const size_t values = (size_t)MEL_ROWS * bands;
+  mel_t *mel = mel_new(pictures->vision->sound.bands);
+  float *rows = mel != NULL ? calloc((size_t)windows * values, sizeof *rows) : NULL;
+  if (rows != NULL) mel_windows(mel, sound->samples, (size_t)sound->count, (size_t)windows, rows);
+  mel_free(mel);
+  const size_t kept = ((size_t)(windows - 1) * MEL_ROWS + (size_t)sound_rows(layout)) * bands;
+  float *shorter = rows != NULL ? reallocarray(rows, kept, sizeof *rows) : NULL;
+  if (shorter != NULL) rows = shorter;
+  if (rows == NULL) return refuse_memory(error);
+  pictures->rows[pictures->num_rows++] = rows;
+  for (int32_t w = 0; w < windows; w++) {
+    picture_file_t *file = &pictures->files[index + w];
+    image_t *image = &pictures->images[index + w];
+    image->layout = *layout;
+    image->rows = rows + (size_t)w * values;
+    file->header.width = layout->grid_width;
+    file->header.height = (uint32_t)w;
+  }
+  return 0;
+}
+
+/* Decodes a sound, whose file is freed, and makes its spectrogram. `before`: what was charged
+ * before the file. Returns the windows in *windows. */
+static int hear(pictures_t *pictures, int32_t index, size_t before, int32_t *windows,
+                inferd_error_t *error) {
+  const sound_processor_t *processor = &pictures->vision->sound;
+  const uint32_t seconds = (uint32_t)(sound_windows_max(processor) * SOUND_SECONDS);
+  const audio_job_t job = {.seconds_max = MIN(seconds, pictures->sound_seconds_max)};
+  const size_t row = (size_t)processor->bands * sizeof(float);
+  buffer_t *bytes = &pictures->files[index].bytes;
+  const size_t room = (size_t)job.seconds_max * AUDIO_RATE * sizeof(float);
+  const size_t guess = MIN(room, bytes->length * SAMPLE_BYTES_BY_FILE);
+  audio_sound_t sound = {0};
+  vision_layout_t layout;
+  if (!charge_resize(&pictures->charge, before + 2 * bytes->length + guess))
+    return ledger_refuse(&pictures->charge, error);
+  int code = audio_read(pictures->sounds, &job, (const uint8_t *)bytes->data, bytes->length, &sound,
+                        &pictures->decoder_ns, error);
+  if (code == 0) code = sound_layout(processor, sound.count, &layout, windows, error);
+  const size_t rows = code == 0 ? (size_t)*windows * MEL_ROWS * row : 0;
+  if (code == 0 && !charge_resize(&pictures->charge,
+                                  before + bytes->length + sound.count * sizeof(float) + rows))
+    code = ledger_refuse(&pictures->charge, error);
+  if (code == 0 && !add_windows(pictures, index, *windows)) code = refuse_memory(error);
+  if (code == 0) code = make_rows(pictures, index, &sound, &layout, *windows, error);
+  audio_sound_free(&sound);
+  if (code != 0) return code;
+  uint8_t file[SHA256_BYTES];
+  bytes = &pictures->files[index].bytes;
+  sha256(bytes->data, bytes->length, file);
+  for (int32_t w = 0; w < *windows; w++)
+    pictures->images[index + w].key = key_of(&pictures->files[index + w], file, false);
+  buffer_free(bytes);
+  (void)charge_resize(&pictures->charge, before + rows);
+  return 0;
+}
+
+int32_t pictures_sound_tokens(const pictures_t *pictures) {
+  uint32_t tokens = 0;
+  for (int32_t i = 0; i < pictures->count; i++)
+    if (pictures->images[i].rows != NULL) tokens += pictures->images[i].layout.tokens;
+  return (int32_t)tokens;
+}
+
+/* ---- all files ---- */
+
+/* Reads the picture or sound at *index, which is moved behind what it becomes. */
+static int read_one(pictures_t *pictures, int32_t *at, const picture_part_t *part, size_t *remote,
                     inferd_error_t *error) {
+  const int32_t index = *at;
+  const picture_file_t place = {.message = part->message, .part = part->part};
+  int32_t windows = 1;
   picture_file_t *file = &pictures->files[index];
   image_t *image = &pictures->images[index];
   const bool alone = pictures->count == 1;
-  int code = pictures->remote != NULL && is_remote(url)
+  const size_t before = pictures->charge.bytes;
+  int code = pictures->remote != NULL && !part->sound && is_remote(part->url)
                  ? media_job_take(pictures->remote, (*remote)++, &file->bytes, error)
-                 : read_bytes(pictures, url, &file->bytes, error);
+                 : read_bytes(pictures, part, &file->bytes, error);
   if (code == ERR_OVERLOADED) return code;
+  if (code == 0 && part->sound) {
+    code = hear(pictures, index, before, &windows, error);
+    *at += windows;
+    return code == ERR_OVERLOADED ? code : name_place(&place, code, error);
+  }
   if (code == 0) {
     code =
         picture_header((const uint8_t *)file->bytes.data, file->bytes.length, &file->header, error);
@@ -150,30 +292,38 @@ static int read_one(pictures_t *pictures, int32_t index, const json_t *url, size
     code = vision_layout(file->processor, file->header.width, file->header.height, alone,
                          &image->layout, error);
   }
-  if (code == 0) image->key = key_of(file, alone);
+  ++*at;
+  if (code == 0) {
+    uint8_t hash[SHA256_BYTES];
+    sha256(file->bytes.data, file->bytes.length, hash);
+    image->key = key_of(file, hash, alone);
+  }
   return name_place(file, code, error);
 }
 
 int pictures_read(pictures_t *pictures, const vision_t *vision, const json_t *messages,
                   int32_t count, inferd_error_t *error) {
   size_t remote = 0;
+  int32_t at = 0;
   int code = 0;
   pictures->vision = vision;
   pictures->images = calloc((size_t)count, sizeof *pictures->images);
   pictures->files = calloc((size_t)count, sizeof *pictures->files);
   picture_part_t *parts = calloc((size_t)count, sizeof *parts);
-  if (pictures->images == NULL || pictures->files == NULL || parts == NULL) {
+  if (vision->hears) pictures->rows = calloc((size_t)count, sizeof *pictures->rows);
+  if (pictures->images == NULL || pictures->files == NULL || parts == NULL ||
+      (vision->hears && pictures->rows == NULL)) {
     free(parts);
     return refuse_memory(error);
   }
   pictures->count = count;
   count = find_parts(messages, parts, count);
   for (int32_t i = 0; code == 0 && i < count; i++) {
-    pictures->files[i] =
+    pictures->files[at] =
         (picture_file_t){.message = parts[i].message,
                          .part = parts[i].part,
                          .processor = parts[i].low ? &vision->low : &vision->processor};
-    code = read_one(pictures, i, parts[i].url, &remote, error);
+    code = read_one(pictures, &at, &parts[i], &remote, error);
   }
   free(parts);
   return code;
@@ -281,6 +431,7 @@ static size_t put_picture(const pictures_t *pictures, int32_t index, uint32_t ma
 }
 
 static uint32_t marks_of(const pictures_t *pictures, int32_t index) {
+  if (pictures->files[index].joins) return 0;
   return pictures->vision->mark != NULL ? pictures->images[index].layout.views : 1;
 }
 
@@ -291,17 +442,18 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
   for (int32_t i = 0; i < pictures->count; i++) expected += marks_of(pictures, i);
   if (marks != expected) {
     return error_set(error, ERR_INVALID_VALUE, "messages",
-                     "The chat template of this model has %zu places for the %d pictures of this "
+                     "The chat template of this model has %zu places for the %d %s of this "
                      "request.",
-                     marks, (int)pictures->count);
+                     marks, vision->hears ? (int)expected : (int)pictures->count,
+                     vision->hears ? "sounds" : "pictures");
   }
   for (int32_t i = 0; i < pictures->count; i++) {
-    for (uint32_t mark = 0; mark < marks_of(pictures, i); mark++) {
+    for (uint32_t mark = 0; mark < MAX(marks_of(pictures, i), 1); mark++) {
       size_t own = put_picture(pictures, i, mark, NULL, 0);
       if (own == 0)
         return error_set(error, ERR_INVALID_VALUE, "messages",
                          "Pictures of this model are not served yet: they are named by text.");
-      length += own - 1;
+      length += own - (marks_of(pictures, i) > 0);
     }
   }
   int32_t *longer = length > INT32_MAX ? NULL : calloc(length, sizeof *longer);
@@ -315,8 +467,9 @@ int pictures_expand(pictures_t *pictures, int32_t **ids, size_t *count, inferd_e
     }
     out += put_picture(pictures, index, mark++, longer, out);
     if (mark < marks_of(pictures, index)) continue;
-    index++;
     mark = 0;
+    while (++index < pictures->count && pictures->files[index].joins)
+      out += put_picture(pictures, index, 0, longer, out);
   }
   free(*ids);
   *ids = longer;
@@ -351,6 +504,10 @@ int pictures_decode(pictures_t *pictures, helper_t *helper, const atomic_bool *c
                     inferd_error_t *error) {
   size_t total = 0, most = 0, at = 0;
   if (pictures->count == 0) return 0;
+  if (pictures->vision->hears) {
+    free_files(pictures);
+    return 0;
+  }
   for (int32_t i = 0; i < pictures->count; i++) {
     size_t bytes = vision_view_bytes(&pictures->images[i].layout);
     most = MAX(most, bytes + pictures->files[i].bytes.length);
@@ -376,6 +533,10 @@ int pictures_decode(pictures_t *pictures, helper_t *helper, const atomic_bool *c
 
 void pictures_free(pictures_t *pictures) {
   free_files(pictures);
+  for (int32_t i = 0; i < pictures->num_rows; i++) free(pictures->rows[i]);
+  free(pictures->rows);
+  pictures->rows = NULL;
+  pictures->num_rows = 0;
   free(pictures->images);
   free(pictures->views);
   pictures->images = NULL;

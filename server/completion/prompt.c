@@ -452,10 +452,12 @@ static int read_pictures(completion_t *completion) {
   if (params->chat.num_images == 0) return 0;
   if (params->truncate_prompt_tokens != NOT_TRUNCATED) {
     return error_set(error, ERR_UNSUPPORTED_PARAMETER, "truncate_prompt_tokens",
-                     "The parameter 'truncate_prompt_tokens' is not supported with pictures.");
+                     "The parameter 'truncate_prompt_tokens' is not supported with %s.",
+                     completion->info->hearing != NULL ? "sounds" : "pictures");
   }
-  return pictures_read(&completion->pictures, completion->info->vision, params->chat.messages,
-                       params->chat.num_images, error);
+  const engine_info_t *info = completion->info;
+  return pictures_read(&completion->pictures, info->vision != NULL ? info->vision : info->hearing,
+                       params->chat.messages, params->chat.num_images, error);
 }
 
 /* Tokenises the prompts as the client sent them. */

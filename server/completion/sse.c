@@ -88,6 +88,10 @@ static void print_usage(buffer_t *out, const completion_t *completion, bool seen
   buffer_int(out, usage.prompt + usage.generated);
   buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
   buffer_int(out, usage.cached);
+  if (completion->info->hearing != NULL) {
+    buffer_text(out, ",\"audio_tokens\":");
+    buffer_int(out, pictures_sound_tokens(&completion->pictures));
+  }
   if (usage.floor > 0) {
     buffer_text(out, ",\"floor_cached_tokens\":");
     buffer_int(out, usage.floor);

@@ -70,16 +70,52 @@ static int read_picture(reader_t *reader, field_place_t place, const json_t *par
                    (int)reader->limits->images_max);
 }
 
+/* {"type":"input_audio","input_audio":{"data":...,"format":...}}, whose format is a hint; or
+ * {"type":"audio_url","audio_url":{"url":...}}, or audio_url is the URL itself, as with vLLM. */
+static int read_sound(reader_t *reader, field_place_t place, const json_t *part) {
+  bool by_url = json_equals(json_get(part, "type"), "audio_url");
+  const char *member = by_url ? "audio_url" : "input_audio", *inner = by_url ? "url" : "data";
+  const json_t *sound = json_get(part, member), *format = NULL;
+  field_place_t inside = at("%s.%s", place.text, member);
+  if (!by_url && json_is_given(sound) && sound->type != JSON_OBJECT)
+    return field_fail_type(reader, inside.text, "an object", sound);
+  if (sound != NULL && sound->type == JSON_OBJECT) {
+    format = json_get(sound, "format");
+    sound = json_get(sound, inner);
+    inside = at("%s.%s.%s", place.text, member, inner);
+  }
+  int code = need_string(reader, inside, sound, 1, 0x1p53);
+  if (code == 0 && json_is_given(format))
+    code = field_string(reader, at("%s.%s.format", place.text, member).text, format, 0, 64);
+  if (code != 0) return code;
+  if (++out_of(reader)->chat.num_images <= reader->limits->sounds_max) return 0;
+  return error_set(reader->error, ERR_ABOVE_MAX, place.text,
+                   "The request has more sounds than the %d that this server takes in one "
+                   "(--limit-audio).",
+                   (int)reader->limits->sounds_max);
+}
+
+static bool is_sound_type(const json_t *type) {
+  return json_equals(type, "input_audio") || json_equals(type, "audio_url");
+}
+
 /* Why a part of another type is refused. `of_user`: a message that may have pictures. */
 static const char *part_hint(const reader_t *reader, const json_t *type, bool of_user) {
   const field_limits_t *limits = reader->limits;
-  bool picture = json_equals(type, "image_url");
+  bool picture = json_equals(type, "image_url"), sound = is_sound_type(type);
   bool of_responses = json_equals(type, "input_text") || json_equals(type, "output_text");
   if (of_responses) return " here: use 'text'";
   if (picture && limits->images_max == 0) {
     return ": this server takes no pictures (--limit-images 0)";
   }
-  if (!limits->sees) return ": this model takes text only";
+  if (sound && limits->sounds_max == 0) {
+    return ": this server takes no sounds (--limit-audio 0)";
+  }
+  if (!limits->sees && !limits->hears) return ": this model takes text only";
+  if (sound && limits->hears && !of_user) {
+    return " here: sounds stand in messages of the user and of tools";
+  }
+  if (limits->hears) return ": this model takes text and sounds ('input_audio')";
   if (picture && !of_user) return " here: pictures stand in messages of the user and of tools";
   return ": this model takes text and pictures ('image_url')";
 }
@@ -101,6 +137,8 @@ static int read_part(reader_t *reader, int index, int part_index, const json_t *
   }
   bool sees = reader->limits->sees && of_user && reader->limits->images_max > 0;
   if (sees && json_equals(type, "image_url")) return read_picture(reader, place, part);
+  bool hears = reader->limits->hears && of_user && reader->limits->sounds_max > 0;
+  if (hears && is_sound_type(type)) return read_sound(reader, place, part);
   char name[64];
   return error_set(reader->error, ERR_UNSUPPORTED_CONTENT_PART, place.text,
                    "Content parts of type '%s' are not supported%s.",

@@ -86,7 +86,9 @@ typedef struct field_limits {
   bool stores;                  /* answers are kept (--store) */
   bool makes_later;             /* also those of `background` */
   bool sees;                    /* the model reads pictures */
+  bool hears;                   /* or sounds */
   int32_t images_max;           /* of a request (--limit-images); 0 = none are taken */
+  int32_t sounds_max;           /* of a request (--limit-audio); 0 = none are taken */
   const struct media *media;    /* what fetches pictures of other hosts; NULL = nothing does */
   bool deny_special_ids;        /* in prompts of ids */
   const tokenizer_t *tokenizer; /* for deny_special_ids and structural tags; NULL = none */

@@ -407,6 +407,17 @@ static bool is_kept_picture(const mender_t *mender, const json_t *message, const
          media_allows(limits->media, url->text, url->length);
 }
 
+/* A sound that is here. */
+static bool is_kept_sound(const mender_t *mender, const json_t *message, const json_t *part) {
+  const field_limits_t *limits = mender->reader->limits;
+  const json_t *type = json_get(part, "type"), *data = json_get(part, "input_audio");
+  if (!limits->hears || limits->sounds_max == 0 ||
+      !(is_role(message, "user") || is_role(message, "tool")))
+    return false;
+  if (json_equals(type, "input_audio")) return data != NULL && data->type == JSON_OBJECT;
+  return json_equals(type, "audio_url");
+}
+
 static void put_part(mender_t *mender, const json_t *message, int32_t index, const json_t *part) {
   const json_t *type = json_get(part, "type"), *text = json_get(part, "text");
   bool refusal = json_equals(type, "refusal");
@@ -419,7 +430,8 @@ static void put_part(mender_t *mender, const json_t *message, int32_t index, con
   } else if (part->type == JSON_STRING) {
     note(mender, ".content", index, "text_part");
     put_text_part(mender, part->text, part->length);
-  } else if ((as_it_is && is_text) || is_kept_picture(mender, message, part)) {
+  } else if ((as_it_is && is_text) || is_kept_picture(mender, message, part) ||
+             is_kept_sound(mender, message, part)) {
     put_value(mender, part);
   } else if (!json_is_given(type)) {
     put_untyped(mender, index, part);

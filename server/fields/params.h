@@ -67,7 +67,7 @@ typedef struct chat_params {
   const int32_t *tool_indices; /* of `tools` in the request; NULL = all, in order */
   bool parallel_tool_calls, include_reasoning, logprobs;
   int64_t top_logprobs; /* ABSENT = null */
-  int32_t num_images;   /* parts of the messages that are pictures */
+  int32_t num_images;   /* parts of the messages that are pictures, or sounds */
 } chat_params_t;
 
 typedef struct params {

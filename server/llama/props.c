@@ -148,7 +148,7 @@ void api_props(exchange_t *exchange) {
   add_text(object, "model_path", path, strlen(path));
   cJSON *modalities = cJSON_AddObjectToObject(object, "modalities");
   cJSON_AddBoolToObject(modalities, "vision", info->vision != NULL);
-  cJSON_AddFalseToObject(modalities, "audio");
+  cJSON_AddBoolToObject(modalities, "audio", info->hearing != NULL);
   add_template(object, server->live);
   add_token(object, "bos_token", tokenizer, tokenizer_bos_id(tokenizer));
   add_token(object, "eos_token", tokenizer, info->primary_eos);

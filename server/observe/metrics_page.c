@@ -413,6 +413,10 @@ static void print_tokens(page_t *page) {
     value_of(page, METRIC_images, (double)stats->images_seen);
     value_of(page, METRIC_image_seconds, (double)stats->tower_ns * 1e-9);
   }
+  if (page->info != NULL && page->info->hearing != NULL) {
+    value_of(page, METRIC_sounds, (double)stats->images_seen);
+    value_of(page, METRIC_sound_seconds, (double)stats->tower_ns * 1e-9);
+  }
   value_of(page, METRIC_drafts, (double)stats->drafts);
   value_of(page, METRIC_draft_tokens, (double)stats->draft_tokens);
   value_of(page, METRIC_draft_accepted, (double)stats->draft_tokens_accepted);

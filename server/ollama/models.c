@@ -121,7 +121,8 @@ static void reply_show(exchange_t *exchange, const model_card_t *card, const cha
                               .card = card,
                               .task =
                                   info->embedding != NULL ? info->embedding->task : TASK_GENERATE,
-                              .sees = info->vision != NULL};
+                              .sees = info->vision != NULL,
+                              .hears = info->hearing != NULL};
   char parent[OLLAMA_NAME_MAX] = "";
   if (is_adapter(server->live, name)) ollama_listed_name(model_name(server->live), parent);
   reply_json(exchange, 200, ollama_show(&subject, parent));

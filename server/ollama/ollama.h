@@ -80,6 +80,7 @@ typedef struct ollama_subject {
   const struct model_card *card;
   engine_task_t task; /* TASK_GENERATE, or what its vectors are */
   bool sees;          /* pictures */
+  bool hears;         /* sounds */
 } ollama_subject_t;
 
 /* subject.c: adds size, details and modified_at of an entry of /api/tags. `parent`: the name of the

@@ -71,6 +71,7 @@ static void add_capabilities(cJSON *object, const ollama_subject_t *subject) {
   } all[] = {{generates, "completion"},
              {embeds, "embedding"},
              {generates && subject->sees, "vision"},
+             {generates && subject->hears, "audio"},
              {chats && live->tool_format != NULL && chat_takes_tools(live), "tools"},
              {chats && live->reasoning_format != NULL, "thinking"},
              {generates && completion_can_fill_in(subject->tokenizer), "insert"}};

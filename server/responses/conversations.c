@@ -330,7 +330,9 @@ static void begin(exchange_t *exchange, conversation_action_t action) {
                        .lenient = server->config->lenient_history,
                        .stores = true,
                        .sees = server->models != NULL || (info != NULL && info->vision != NULL),
+                       .hears = server->models != NULL || (info != NULL && info->hearing != NULL),
                        .images_max = (int32_t)server->config->limit_images,
+                       .sounds_max = (int32_t)server->config->limit_audio,
                        .media = server->media};
   if (action != CREATE) job->base.code = read_path(job);
   reply_job_submit(&job->base);

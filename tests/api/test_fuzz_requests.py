@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "tests/fuzz"))
 import bodies  # noqa: E402 pylint: disable=wrong-import-position
 
 RIGS = ("demo,embed,rank,ollama,vectors", "small,labels,llama", "drafts,decoder,seer",
-        "adapters,states", "replicas,delta,several", "hears")
+        "adapters,states", "replicas,delta,several", "hears", "listener")
 
 
 @pytest.mark.parametrize("rigs", RIGS)

@@ -319,6 +319,7 @@ def test_the_reference_is_the_page(server):
     of_models = {name for name in reference if name.startswith("inferd_model_")} - set(types)
     assert len(of_models) == 7
     of_sight = {"inferd_images_total", "inferd_image_seconds_total",
+                "inferd_sounds_total", "inferd_sound_tower_seconds_total",
                 "inferd_encoder_runs_total", "inferd_encoder_seconds_total"}
     of_floors = {name for name in reference if "_cache_floor_" in name}
     of_tls = {name for name in reference if name.startswith("inferd_tls_")}

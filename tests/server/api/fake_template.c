@@ -70,7 +70,8 @@ bool chat_template_mentions(const chat_templates_t *templates, bool has_tools, c
 
 static void write_part(buffer_t *out, const json_t *part) {
   const json_t *type = json_get(part, "type"), *text = json_get(part, "text");
-  if (json_equals(type, "image_url")) {
+  const bool sound = json_equals(type, "input_audio") || json_equals(type, "audio_url");
+  if (sound || json_equals(type, "image_url")) {
     if (!fake_template.blind) buffer_char(out, FAKE_PICTURE);
     return;
   }
