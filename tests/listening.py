@@ -5,6 +5,7 @@ The tokenizer has a token for each byte, and the special ones of the family."""
 
 import base64
 import json
+import struct
 from pathlib import Path
 
 import hearing
@@ -121,6 +122,15 @@ def text_tensors(kind, text):
         yield name.replace("model.", "model.language_model.", 1), shape
 
 
+def quieten(path, width):
+    """Gives the id of a sound a logit of 0, below that of the likeliest: drawn, it would be none."""
+    data = bytearray(path.read_bytes())
+    head = 8 + struct.unpack("<Q", data[:8])[0]
+    begin = head + json.loads(data[8:head])["lm_head.weight"]["data_offsets"][0] + PAD * width * 4
+    data[begin:begin + width * 4] = bytes(width * 4)
+    path.write_bytes(data)
+
+
 def make(directory, seed=1, text=(), encoder=(), kind="qwen2_audio"):
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -136,6 +146,7 @@ def make(directory, seed=1, text=(), encoder=(), kind="qwen2_audio"):
     seeing.write_weights(directory / "model.safetensors", [
         *text_tensors(kind, config["text_config"]),
         *tower_tensors(kind, config["audio_config"], config["text_config"]["hidden_size"])], seed)
+    quieten(directory / "model.safetensors", config["text_config"]["hidden_size"])
     return directory
 
 
