@@ -123,11 +123,11 @@ def text_tensors(kind, text):
 
 
 def quieten(path, width):
-    """Gives the id of a sound a logit of 0, below that of the likeliest: drawn, it would be none."""
+    """Gives the id of a sound a logit of 0, below the likeliest: drawn, it would be none."""
     data = bytearray(path.read_bytes())
     head = 8 + struct.unpack("<Q", data[:8])[0]
-    begin = head + json.loads(data[8:head])["lm_head.weight"]["data_offsets"][0] + PAD * width * 4
-    data[begin:begin + width * 4] = bytes(width * 4)
+    begin = json.loads(data[8:head])["lm_head.weight"]["data_offsets"][0] + PAD * width * 4
+    data[head + begin:head + begin + width * 4] = bytes(width * 4)
     path.write_bytes(data)
 
 

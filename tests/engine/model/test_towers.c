@@ -436,7 +436,6 @@ Test(towers, configs_are_refused_by_key_and_value) {
 
 /* The same of families that are known by the model around the tower, whose keys these are. */
 Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
-#define AUDIO(keys) TEXT_48 ", \"audio_config\": {" keys "}"
 #define TEXT_48 "\"text_config\": {\"hidden_size\": 48, \"rms_norm_eps\": 1e-5}"
   static const struct {
     const char *type, *keys, *key, *found;
@@ -486,14 +485,6 @@ Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
        "12"},
       {"gemma4", TEXT_48 ", \"vision_config\": {\"position_embedding_size\": 0}",
        "position_embedding_size", "0"},
-      {"qwen2_audio", AUDIO("\"encoder_layers\": 0"), "encoder_layers", "0"},
-      {"qwen2_audio", AUDIO("\"d_model\": 1290"), "d_model", "1290"},
-      {"qwen2_audio", AUDIO("\"num_mel_bins\": 129"), "num_mel_bins", "129"},
-      {"qwen2_audio", AUDIO("\"max_source_positions\": 1"), "max_source_positions", "1"},
-      {"voxtral", AUDIO("\"hidden_size\": 1290"), "hidden_size", "1290"},
-      {"voxtral", AUDIO("\"intermediate_size\": 5130"), "intermediate_size", "5130"},
-      {"voxtral", AUDIO("\"intermediate_size\": 8960"), "intermediate_size", "8960"},
-      {"qwen2_audio", AUDIO("\"activation_function\": \"relu\""), "activation_function", "relu"},
       {"gemma4", TEXT_48 ", \"vision_config\": {\"rope_parameters\": {\"rope_type\": \"yarn\"}}",
        "rope_type", "yarn"},
   };
@@ -505,6 +496,32 @@ Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
         strstr(bad[i].keys, "vision_config") != NULL ? "" : ", \"vision_config\": {}";
     snprintf(config, sizeof config, "{\"model_type\": \"%s\", %s%s}", bad[i].type, bad[i].keys,
              sight);
+    ASSERT_EQ_FOR(read_config(config, &plan, &error), ERR_MODEL_MALFORMED, "%s", config);
+    ASSERT_EQ_FOR(strstr(error.message, bad[i].key) != NULL, true, "%s", error.message);
+    ASSERT_EQ_FOR(strstr(error.message, bad[i].found) != NULL, true, "%s", error.message);
+  }
+}
+
+/* The same of towers that hear, whose keys are in audio_config. */
+Test(towers, configs_of_sounds_are_refused_by_key_and_value) {
+  static const struct {
+    const char *type, *keys, *key, *found;
+  } bad[] = {
+      {"qwen2_audio", "\"encoder_layers\": 0", "encoder_layers", "0"},
+      {"qwen2_audio", "\"d_model\": 1290", "d_model", "1290"},
+      {"qwen2_audio", "\"num_mel_bins\": 129", "num_mel_bins", "129"},
+      {"qwen2_audio", "\"max_source_positions\": 1", "max_source_positions", "1"},
+      {"voxtral", "\"hidden_size\": 1290", "hidden_size", "1290"},
+      {"voxtral", "\"intermediate_size\": 5130", "intermediate_size", "5130"},
+      {"voxtral", "\"intermediate_size\": 8960", "intermediate_size", "8960"},
+      {"qwen2_audio", "\"activation_function\": \"relu\"", "activation_function", "relu"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    char config[256];
+    tower_plan_t plan;
+    inferd_error_t error = {0};
+    snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"audio_config\": {%s}}", bad[i].type,
+             bad[i].keys);
     ASSERT_EQ_FOR(read_config(config, &plan, &error), ERR_MODEL_MALFORMED, "%s", config);
     ASSERT_EQ_FOR(strstr(error.message, bad[i].key) != NULL, true, "%s", error.message);
     ASSERT_EQ_FOR(strstr(error.message, bad[i].found) != NULL, true, "%s", error.message);
