@@ -132,6 +132,7 @@ void cpu_read_logits(device_t *device, float *out, int32_t rows);
 void cpu_embed(device_t *device, act_t *out, const weight_t *table, float scale);
 void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, int32_t offset);
 void cpu_embed_types(device_t *device, act_t *out, const weight_t *table);
+void cpu_embed_known(device_t *device, act_t *out, const weight_t *table, float scale);
 void cpu_cross_look_up(device_t *device, act_t *out, const cross_lookup_t *lookup, int32_t rows);
 void cpu_embed_pictures(device_t *device, act_t *out, int32_t plane, int32_t width);
 void cpu_norm(device_t *device, act_t *out, const act_t *in, const act_t *residual,
@@ -152,11 +153,12 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
 void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
                       int32_t rank);
 
-/* kv.c, latent.c, swap.c, per_layer.c, linear.c, tower.c */
+/* kv.c, latent.c, swap.c, per_layer.c, altup.c, linear.c, tower.c */
 extern const cross_ops_t cpu_cross_ops;
 extern const latent_ops_t cpu_latent_ops;
 extern const swap_ops_t cpu_swap_ops;
 extern const per_layer_ops_t cpu_per_layer_ops;
+extern const altup_ops_t cpu_altup_ops;
 extern const value_ops_t cpu_value_ops;
 extern const struct draft_ops cpu_draft_ops;
 extern const tower_ops_t cpu_tower_ops;

@@ -236,6 +236,7 @@ const ops_t ops_cpu = {
     .read_logits = cpu_read_logits,
     .latent = &cpu_latent_ops,
     .per_layer = &cpu_per_layer_ops,
+    .altup = &cpu_altup_ops,
     .values = &cpu_value_ops,
     .drafts = &cpu_draft_ops,
     .tower = &cpu_tower_ops,

@@ -55,7 +55,8 @@ void cpu_cross_look_up(device_t *device, act_t *out, const cross_lookup_t *looku
   }
 }
 
-static void types_task(void *context, int64_t first, int64_t last, int worker) {
+/* Rows that the table lacks are its first. */
+static void known_task(void *context, int64_t first, int64_t last, int worker) {
   (void)worker;
   const embedding_t *job = context;
   for (int64_t t = first; t < last; t++) {
@@ -66,7 +67,12 @@ static void types_task(void *context, int64_t first, int64_t last, int worker) {
 
 void cpu_embed_types(device_t *device, act_t *out, const weight_t *table) {
   embedding_t job = {FLOATS(out), table, device->batch->token_types, 0, 1, true};
-  run_rows(device, types_task, &job, device->batch->num_tokens, table->cols);
+  run_rows(device, known_task, &job, device->batch->num_tokens, table->cols);
+}
+
+void cpu_embed_known(device_t *device, act_t *out, const weight_t *table, float scale) {
+  embedding_t job = {FLOATS(out), table, device->batch->input_ids, 0, scale, false};
+  run_rows(device, known_task, &job, device->batch->num_tokens, table->cols);
 }
 
 typedef struct showing {

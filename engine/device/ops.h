@@ -12,6 +12,7 @@
 #define INFERD_ENGINE_DEVICE_OPS_H
 
 #include "engine/base/error.h"
+#include "engine/device/altup_ops.h"
 #include "engine/device/batch.h"
 #include "engine/device/cross_ops.h"
 #include "engine/device/latent_ops.h"
@@ -63,6 +64,7 @@ typedef struct ops {
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */
+  const altup_ops_t *altup;         /* NULL = Gemma 3n does not run */
   const value_ops_t *values;        /* NULL = none of its operations */
   const struct draft_ops *drafts;   /* draft_ops.h; NULL = no heads in files of their own */
   const rank_ops_t *ranks;          /* NULL = a model runs on one rank only */

@@ -512,6 +512,111 @@ static void naive_scale(device_t *device, act_t *x, const vector_t *factor, int3
 static const per_layer_ops_t naive_per_layer_ops = {naive_embed_layer_pictures, naive_input_gate,
                                                     naive_scale};
 
+/* ---- Gemma 3n ---- */
+
+static void naive_embed_known(device_t *device, act_t *x, const weight_t *table, float scale) {
+  for (int32_t t = 0; t < device->batch->num_tokens; t++) {
+    const int32_t id = device->batch->input_ids[t];
+    const float *row = table->values + (id < table->rows ? id : 0) * table->cols;
+    for (int64_t c = 0; c < table->cols; c++) FLOATS(x)[t * table->cols + c] = row[c] * scale;
+  }
+}
+
+static double mean_square(const float *row, int32_t width) {
+  double sum = 0;
+  for (int32_t i = 0; i < width; i++) sum += (double)row[i] * row[i];
+  return sum / width;
+}
+
+/* out[count] = matrix[count, N] . tanh(router . the normed row) */
+static void stream_factors(const altup_t *altup, const float *row, const vector_t *matrix,
+                           int32_t count, double *out) {
+  const double length = sqrt(mean_square(row, altup->width) + altup->eps);
+  memset(out, 0, (size_t)count * sizeof *out);
+  for (int32_t p = 0; p < altup->num_streams; p++) {
+    double sum = 0;
+    for (int32_t i = 0; i < altup->width; i++)
+      sum += (double)altup->router->values[p * altup->width + i] * row[i] / length;
+    for (int32_t c = 0; c < count; c++)
+      out[c] += matrix->values[c * altup->num_streams + p] * tanh(sum);
+  }
+}
+
+static void naive_predict(device_t *device, act_t *const *streams, const altup_t *altup,
+                          int32_t rows) {
+  (void)device;
+  const int32_t count = altup->num_streams;
+  double factors[ALTUP_STREAMS_MAX * ALTUP_STREAMS_MAX];
+  for (int32_t r = 0; r < rows; r++) {
+    stream_factors(altup, FLOATS(streams[0]) + r * altup->width, altup->prediction, count * count,
+                   factors);
+    for (int32_t i = r * altup->width; i < (r + 1) * altup->width; i++) {
+      double made[ALTUP_STREAMS_MAX];
+      for (int32_t n = 0; n < count; n++) {
+        made[n] = FLOATS(streams[n])[i];
+        for (int32_t k = 0; k < count; k++)
+          made[n] += factors[n * count + k] * FLOATS(streams[k])[i];
+      }
+      for (int32_t n = 0; n < count; n++) FLOATS(streams[n])[i] = (float)made[n];
+    }
+  }
+}
+
+static void naive_correct(device_t *device, act_t *const *streams, act_t *out,
+                          const act_t *computed, const altup_t *altup, int32_t rows) {
+  (void)device;
+  double factors[ALTUP_STREAMS_MAX];
+  for (int32_t r = 0; r < rows; r++) {
+    const float *row = FLOATS(computed) + r * altup->width;
+    stream_factors(altup, row, altup->correction, altup->num_streams, factors);
+    for (int32_t i = 0; i < altup->width; i++) {
+      const int32_t at = r * altup->width + i;
+      const double change = (double)row[i] - FLOATS(streams[0])[at];
+      for (int32_t n = 0; n < altup->num_streams; n++)
+        FLOATS(streams[n])[at] = (float)(FLOATS(streams[n])[at] + (1 + factors[n]) * change);
+      FLOATS(out)
+      [at] = FLOATS(streams[0])[at] * (altup->scale != NULL ? altup->scale->values[i] : 1);
+    }
+  }
+}
+
+static void naive_match(device_t *device, act_t *x, const act_t *like, int32_t width,
+                        int32_t rows) {
+  (void)device;
+  for (int32_t r = 0; r < rows; r++) {
+    float *row = FLOATS(x) + r * width;
+    const double factor =
+        sqrt(mean_square(FLOATS(like) + r * width, width) / fmax(mean_square(row, width), 1e-5));
+    for (int32_t i = 0; i < width; i++) row[i] = (float)(row[i] * factor);
+  }
+}
+
+static void naive_sum(device_t *device, act_t *out, act_t *const *parts, int32_t count,
+                      float factor, int32_t width, int32_t rows) {
+  (void)device;
+  for (int64_t i = 0; i < (int64_t)width * rows; i++) {
+    double sum = 0;
+    for (int32_t n = 0; n < count; n++) sum += FLOATS(parts[n])[i];
+    FLOATS(out)[i] = (float)(sum * factor);
+  }
+}
+
+static void naive_keep_largest(device_t *device, act_t *x, float deviations, int32_t width,
+                               int32_t stride, int32_t rows) {
+  (void)device;
+  for (int32_t r = 0; r < rows; r++) {
+    float *row = FLOATS(x) + r * stride;
+    double mean = 0, squares = 0;
+    for (int32_t i = 0; i < width; i++) mean += row[i] / (double)width;
+    for (int32_t i = 0; i < width; i++) squares += (row[i] - mean) * (row[i] - mean) / width;
+    for (int32_t i = 0; i < width; i++)
+      row[i] = (float)fmax(row[i] - mean - deviations * sqrt(squares), 0);
+  }
+}
+
+static const altup_ops_t naive_altup_ops = {naive_embed_known, naive_predict, naive_correct,
+                                            naive_match,       naive_sum,     naive_keep_largest};
+
 /* ---- values ---- */
 
 static void naive_clamp(device_t *device, act_t *x, float limit, int32_t width, int32_t rows) {
@@ -703,6 +808,7 @@ const ops_t ops_naive = {
     .name = "naive",
     .state = &naive_state_ops,
     .per_layer = &naive_per_layer_ops,
+    .altup = &naive_altup_ops,
     .values = &naive_value_ops,
     .open = naive_open,
     .close = naive_close,
