@@ -61,12 +61,13 @@ typedef enum block_kind {
   BLOCK_POST_NORM, /* x = norm(x + attn(x)); x = norm(x + mlp(x))   (OPT-350m) */
   BLOCK_SANDWICH,  /* x += norm(attn(norm(x))); x += norm(mlp(norm(x)))   (Gemma) */
   BLOCK_OUT_NORM,  /* x += norm(attn(x)); x += norm(mlp(x))   (OLMo 2) */
-  BLOCK_PARALLEL   /* x += attn(norm(x)) + mlp(norm(x)), of one norm or of two   (GPT-NeoX) */
+  BLOCK_PARALLEL,  /* x += attn(norm(x)) + mlp(norm(x)), of one norm or of two   (GPT-NeoX) */
+  BLOCK_ALTUP      /* x is one of several streams (altup_ops.h)   (Gemma 3n) */
 } block_kind_t;
 
 /* Flags of a single layer. */
 enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4, LAYER_MIXER = 8 };
-enum { LAYER_NO_ATTENTION = 16, LAYER_NO_MLP = 32 };
+enum { LAYER_NO_ATTENTION = 16, LAYER_NO_MLP = 32, LAYER_SPARSE = 64 };
 
 /* Of models that read in both directions, and of classifiers. */
 typedef struct encoder {
@@ -171,9 +172,14 @@ typedef struct blueprint {
   int32_t num_kv_shared;     /* the last layers read K and V of the last one of their kind before */
   bool kv_shared_wide;       /* MLPs of those are twice as wide */
   int32_t per_layer_size;    /* embeddings of a layer: columns; 0 = none */
+  int32_t layer_vocab;       /* their rows; ids behind these have those of id 0 */
   int32_t picture_id;        /* whose embeddings of layers a token of a picture has */
   bool layer_scalars;        /* each layer multiplies the stream */
   bool experts_beside;       /* experts stand beside a dense MLP, with norms of their own */
+  int32_t num_streams;       /* Gemma 3n: residual streams; 0 = one */
+  int32_t laurel_rank;       /* of what it has beside attention */
+  bool stream_scale;         /* stream 0 is scaled before the embeddings of the layer */
+  double mlp_sparsity;       /* share of the gate's values that LAYER_SPARSE makes 0 */
   sinusoid_t sinusoid;       /* of its table of positions */
   int32_t num_bands;         /* of the spectrograms that an encoder reads; 0 = it reads ids */
   cross_config_t cross;      /* all 0 = no encoder stands before it */

@@ -18,6 +18,8 @@ typedef enum tensor_role {
   ROLE_LAYER_EMBED,   /* [V, layers x P]: embeddings of every layer; P is per_layer_size */
   ROLE_LAYER_PROJECT, /* [layers x P, h] */
   ROLE_LAYER_NORM,    /* [P] */
+  ROLE_STREAM_IN,     /* [h, h] of each residual stream but the first, of which they are made */
+  ROLE_STREAM_OUT,    /* [h, h] of each of these before all are added */
   ROLE_EMBED_NORM,    /* [h], or [E] before the projection that follows: */
   ROLE_EMBED_PROJECT, /* [h, E] */
   ROLE_POOLER,        /* [h, h], before the classifier */
@@ -87,6 +89,15 @@ typedef enum tensor_role {
   ROLE_MTP_HIDDEN_NORM, /* [h] */
   ROLE_MTP_JOIN,        /* [h, 2 h] */
   ROLE_MTP_NORM,        /* [h] */
+  /* Of Gemma 3n, which has N residual streams (altup_ops.h) */
+  ROLE_STREAM_NORM,    /* [h] before the router */
+  ROLE_STREAM_ROUTER,  /* [N, h] */
+  ROLE_STREAM_PREDICT, /* [N N, N] */
+  ROLE_STREAM_CORRECT, /* [N, N] */
+  ROLE_STREAM_SCALE,   /* [h] */
+  ROLE_LAUREL_DOWN,    /* [r, h] beside attention */
+  ROLE_LAUREL_UP,      /* [h, r] */
+  ROLE_LAUREL_NORM,    /* [h] */
   /* Of a layer that sees the rows of an encoder, behind its attention */
   ROLE_CROSS_NORM, /* [h] */
   ROLE_CROSS_Q,    /* [Hq D, h] */

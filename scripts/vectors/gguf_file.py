@@ -20,7 +20,7 @@ from quant import HALVES
 ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
                  "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma": "gemma",
                  "gemma2": "gemma2", "ministral3": "mistral3",
-                 "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
+                 "gemma3n_text": "gemma3n", "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
                  "olmo3": "olmo2", "olmoe": "olmoe", "granite": "granite", "seed_oss": "seed_oss",
                  "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2",
                  "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm",
@@ -141,7 +141,11 @@ class File:
             return grouped(self.store(self.name(name), made), *counts)
         if self.kind == "gpt2" and name.endswith(CONV1D):
             return self.store(self.name(name), np.ascontiguousarray(values.T)).T
-        if self.kind.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
+        if ".altup" in name and "projections." in name:
+            return self.streams(name)
+        if name.endswith("correct_output_scale"):
+            return self.store(self.name(name + ".weight"), values)
+        if self.kind.startswith(("gemma", "nemotron")) and self.kind != "gemma3n_text" and name.endswith("norm.weight"):
             return self.store(self.name(name), values + np.float32(1)) - np.float32(1)
         return self.store(self.name(name), values)
 
@@ -155,6 +159,16 @@ class File:
             made = self.store(f"{base}.attn_qkv.{suffix}", np.concatenate(parts))
             names = [name.replace("q_proj", p) for p in ("q_proj", "k_proj", "v_proj")]
             self.split |= zip(names, np.split(made, ends))
+        return self.split.pop(name)
+
+    def streams(self, name):
+        """One tensor for the matrices of all streams, written with the first of them."""
+        base, number = re.match(r"(.*)[.](\d+)[.]weight$", name).groups()
+        if number == "0":
+            names = [f"{base}.{n}.weight" for n in range(self.config.altup_num_inputs - 1)]
+            made = self.store(self.name(base + ".weight"), np.stack(
+                [self.parameters[n].detach().numpy().astype(np.float32) for n in names]))
+            self.split |= zip(names, made)
         return self.split.pop(name)
 
     def experts(self, name, values):
@@ -212,15 +226,16 @@ class File:
         self.ropes()
         self.scales()
         self.moe()
+        self.altup()
 
     def windows(self):
         c, w = self.config, self.writer
         window = getattr(c, "sliding_window", None)
         if self.kind not in ("gemma2", "gemma3_text", "phi3", "gpt_oss", "olmo3", "starcoder2",
-                             "cohere2", "exaone4") or (self.kind == "exaone4" and not window):
+                             "cohere2", "gemma3n_text", "exaone4") or (self.kind == "exaone4" and not window):
             return
         w.add_sliding_window(window or 0)
-        if self.kind in ("olmo3", "exaone4"):
+        if self.kind in ("olmo3", "exaone4", "gemma3n_text"):
             w.add_sliding_window_pattern([t == "sliding_attention" for t in c.layer_types])
         if self.kind == "gemma3_text":
             every = next(i + 1 for i, t in enumerate(c.layer_types) if t == "full_attention")
@@ -280,6 +295,18 @@ class File:
             w.add_embedding_scale(c.embedding_multiplier)
             w.add_residual_scale(c.residual_multiplier)
             w.add_logit_scale(c.logits_scaling)
+
+    def altup(self):
+        c, w = self.config, self.writer
+        if self.kind != "gemma3n_text":
+            return
+        w.add_altup_active_idx(c.altup_active_idx)
+        w.add_altup_num_inputs(c.altup_num_inputs)
+        w.add_embedding_length_per_layer_input(c.hidden_size_per_layer_input)
+        w.add_shared_kv_layers(c.num_kv_shared_layers)
+        w.add_activation_sparsity_scale([
+            torch.distributions.normal.Normal(0, 1).icdf(torch.tensor(share)).item()
+            for share in c.activation_sparsity_pattern])
 
     def moe(self):
         c, w = self.config, self.writer

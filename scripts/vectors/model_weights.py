@@ -16,7 +16,7 @@ PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 # Families whose norms are (1 + w).
 AROUND_ZERO = ("gemma", "vaultgemma", "nemotron", "qwen3_next", "qwen3_5")
-PLAIN_NORMS = ("gemma4", "nemotron_h")  # but not these
+PLAIN_NORMS = ("gemma3n", "gemma4", "nemotron_h")  # but not these
 NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expert_scale",
          "norm.weight", "layernorm.weight", "layer_norm.weight", "ln_1.weight", "ln_2.weight",
          "ln_f.weight", "norm_f.weight", "ln_attn.weight", "ln_mlp.weight", "post_norm1.weight",

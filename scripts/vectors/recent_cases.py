@@ -64,6 +64,21 @@ def hyperclovax(*args, **more):
             "architectures": ["HyperCLOVAXForCausalLM"], "model_type": "hyperclovax"}
 
 
+def gemma3n(*args, **more):
+    """The last two layers read the K and V of those before; the first two keep the largest values
+    of their gates. The last ids have no embeddings for layers."""
+    rope = {"full_attention": {"rope_type": "default", "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    made = llama_like("Gemma3nForCausalLM", "gemma3n_text", *args, **{
+        "hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "num_hidden_layers": 6,
+        "layer_types": [WINDOWS[1], WINDOWS[1], WINDOWS[0]] * 2, "sliding_window": 11,
+        "rope_parameters": rope, "rms_norm_eps": 1e-6, "hidden_size_per_layer_input": 24,
+        "vocab_size_per_layer_input": 190, "num_kv_shared_layers": 2, "altup_num_inputs": 4,
+        "laurel_rank": 12, "activation_sparsity_pattern": [0.8, 0.8, 0.0, 0.0, 0.0, 0.0],
+        "tie_word_embeddings": True, "final_logit_softcapping": 30.0, **more})
+    return without(made, "hidden_act")
+
+
 def granite_swa(*args, **more):
     return {**granite(*args, **{"sliding_window": 16, "num_hidden_layers": 5, **more}),
             "architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa"}
@@ -307,6 +322,23 @@ def draw_nanochat(rng, dtype):
                     final_logit_softcapping=rng.choice([None, 15.0, 2.0]))
 
 
+def draw_gemma3n(rng, dtype):
+    hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
+    layers, sparsity = rng.randint(3, 7), rng.choice([0.5, 0.8, 0.95])
+    types = [rng.choice(WINDOWS) for _ in range(layers)]
+    shared = [s for s in range(layers) if set(types[:layers - s]) == set(types)]
+    more = {"num_hidden_layers": layers, "layer_types": types, "head_dim": head_dim,
+            "sliding_window": rng.choice([1, 5, 16, 30]), "laurel_rank": rng.choice([1, 8, 20]),
+            "num_kv_shared_layers": rng.choice(shared), "altup_num_inputs": rng.choice([2, 3, 4]),
+            "altup_correct_scale": rng.random() < 0.7,
+            "hidden_size_per_layer_input": rng.choice([7, 16, 30]),
+            "vocab_size_per_layer_input": rng.choice([150, 199]),
+            "attention_bias": rng.random() < 0.2, "intermediate_size": [mlp] * layers,
+            "activation_sparsity_pattern": [rng.choice([0.0, sparsity]) for _ in range(layers)],
+            "final_logit_softcapping": rng.choice([2.0, 30.0])}
+    return gemma3n(hidden, heads, kv_heads, mlp, dtype, **more)
+
+
 def draw_cohere2_moe(rng, dtype):
     hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
     count, layers = rng.randint(2, 7), rng.randint(1, 5)
@@ -334,7 +366,8 @@ def draw_apertus(rng, dtype):
                    attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.3)
 
 
-DRAWS = {"apertus": draw_apertus, "cohere2_moe": draw_cohere2_moe, "nanochat": draw_nanochat,
+DRAWS = {"apertus": draw_apertus, "gemma3n": draw_gemma3n,
+         "cohere2_moe": draw_cohere2_moe, "nanochat": draw_nanochat,
          "jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
          "hyperclovax": draw_hyperclovax, "ministral": draw_ministral,
          "ministral3": draw_ministral3, "cwm": draw_cwm, "youtu": draw_youtu,
@@ -402,4 +435,13 @@ SECOND_CASES = {
            "layer_types": [WINDOWS[1], WINDOWS[0]]})),
     "recent-apertus": (None, apertus(96, 4, 2, 136)),
     "recent-files-apertus": ("plain", apertus(48, 3, 1, 64, "bfloat16", **TINY)),
+    "gguf-gemma3n": ({"": "Q8_0"}, gemma3n(
+        64, 4, 2, 96, vocab_size=67, vocab_size_per_layer_input=67, max_position_embeddings=128,
+        torch_dtype="float32", hidden_size_per_layer_input=32, laurel_rank=32)),
+    "recent-gemma3n": (None, gemma3n(96, 6, 2, 136)),
+    "recent-files-gemma3n": ("plain", gemma3n(
+        48, 3, 1, 64, "bfloat16", **{**TINY, "num_hidden_layers": 3, "num_kv_shared_layers": 1,
+                                     "layer_types": [WINDOWS[1], WINDOWS[0], WINDOWS[1]],
+                                     "activation_sparsity_pattern": [0.95, 0.0, 0.0],
+                                     "vocab_size_per_layer_input": 60})),
 }

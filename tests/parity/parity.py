@@ -83,7 +83,8 @@ def compare_vectors(score, only):
                  **{n: c for n, c in decoder_cases.CASES.items() if not n.startswith("gguf-")},
                  **model_cases.LATER_CASES, **state_cases.STATE_CASES,
                  **gemma4_cases.CASES, **mixture_cases.CASES, **recent_cases.CASES,
-                 **recent_cases.SECOND_CASES, **wrapped_cases.CASES}
+                 **{n: c for n, c in recent_cases.SECOND_CASES.items()
+                    if not n.startswith("gguf-")}, **wrapped_cases.CASES}
         for i, (name, (how, config)) in enumerate(cases.items()):
             if only and only not in name:
                 continue
@@ -400,7 +401,8 @@ def compare_random(score, options, seed, index, kind, full):
     fill(model, rng.getrandbits(62), models.TYPES[dtype])
     if kind == "nemotron_h":
         state_cases.lower_steps(model, rng, models.TYPES[dtype])
-    long = kind in (*state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *wrapped_cases.WITH_STATES)
+    long = kind in (*state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *wrapped_cases.WITH_STATES,
+                    "gemma3n")
     length = LONG_PROMPT if long else PROMPT
     vocabulary = config.get("text_config", config)["vocab_size"]
     prompt = [rng.randrange(3, vocabulary) for _ in range(length)]

@@ -97,7 +97,7 @@ static const struct {
 
 static bool family_knows(const family_t *family, int families) {
   switch (families) {
-  case FOR_GEMMA: return family->gemma_keys || family->gemma4_keys;
+  case FOR_GEMMA: return family->gemma_keys || family->gemma4_keys || family->gemma3n_keys;
   case FOR_ATTENTION_CAP:
     return family->attn_softcap != 0; /* the reference of Gemma 3 ignores it */
   case FOR_FINAL_CAP:
@@ -255,8 +255,11 @@ static void read_sizes(config_reader_t *reader, const family_t *family, blueprin
                                        config_count_layers(reader, family), 1, MODEL_LAYERS_MAX);
   int64_t mlp_default =
       family->intermediate_size != 0 ? family->intermediate_size : 4LL * bp->hidden_size;
-  bp->intermediate_size = (int32_t)config_int_or_null(reader, config_mlp_keys(family), mlp_default,
-                                                      4LL * bp->hidden_size, 1, MLP_MAX);
+  bp->intermediate_size =
+      family->gemma3n_keys
+          ? config_uniform_int(reader, "intermediate_size", (int32_t)mlp_default, MLP_MAX)
+          : (int32_t)config_int_or_null(reader, config_mlp_keys(family), mlp_default,
+                                        4LL * bp->hidden_size, 1, MLP_MAX);
   bp->embed_size = bp->hidden_size;
   read_mtp(reader, family, bp);
   read_heads(reader, family, bp);
@@ -596,6 +599,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code == 0) config_read_layers(&reader, family, bp);
   if (reader.code == 0) config_read_distances(&reader, family, bp);
   if (reader.code == 0) config_read_gemma4(&reader, family, bp);
+  if (reader.code == 0) config_read_gemma3n(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);
   if (reader.code == 0) config_read_eagle(&reader, family, bp);
   if (reader.code == 0) config_read_experts(&reader, family, bp);

@@ -34,6 +34,8 @@ int64_t config_int(config_reader_t *reader, const char *const *keys, int64_t abs
 /* As config_int, but an explicit null gives `when_null`. */
 int64_t config_int_or_null(config_reader_t *reader, const char *const *keys, int64_t absent,
                            int64_t when_null, int64_t min, int64_t max);
+/* An integer from 1 on, or a list of the same one for every layer. */
+int32_t config_uniform_int(config_reader_t *reader, const char *key, int32_t absent, int32_t max);
 /* min <= value <= max, or min < value when `open`. */
 double config_double(config_reader_t *reader, const char *const *keys, double absent, double min,
                      double max, bool open);
@@ -60,6 +62,12 @@ void config_read_distances(config_reader_t *reader, const family_t *family, blue
 /* What Gemma 4 has of its own, behind the layers; its experts. config_gemma4.c. */
 void config_read_gemma4(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 void config_read_beside(config_reader_t *reader, blueprint_t *blueprint);
+/* K and V that layers share, `absent` of them by default; embeddings of every layer. */
+void config_read_sharing(config_reader_t *reader, int32_t absent, blueprint_t *blueprint);
+void config_read_layer_embeddings(config_reader_t *reader, const family_t *family,
+                                  blueprint_t *blueprint);
+/* What Gemma 3n has of its own, behind the layers. config_gemma3n.c. */
+void config_read_gemma3n(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Of a head of EAGLE-3. config_eagle.c. */
 void config_read_eagle(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Layers with a state, and what else families that have them spell their own way. config_mixer.c.

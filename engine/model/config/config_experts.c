@@ -34,27 +34,11 @@ static void read_sparse_layers(config_reader_t *reader, blueprint_t *bp) {
   }
 }
 
-/* A number, or a list of the same number for every layer. */
-static int32_t read_uniform(config_reader_t *reader, const char *key, int32_t absent, int32_t max) {
-  const json_t *list = config_get(reader, key);
-  if (list == NULL || list->type != JSON_ARRAY)
-    return (int32_t)config_int(reader, KEYS(key), absent, 1, max);
-  int64_t first = 0, number;
-  JSON_EACH(item, list) {
-    bool good = json_int64(item, &number) && number >= 1 && number <= max;
-    if (good && first == 0) first = number;
-    if (!good || number != first)
-      config_refuse(reader, key, list, "1..%d, the same for every layer", max);
-  }
-  if (first == 0) config_refuse(reader, key, list, "1..%d, the same for every layer", max);
-  return (int32_t)first;
-}
-
 /* Every layer has experts, and a shared one, all as wide as intermediate_size. */
 static void read_hunyuan(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  bp->num_experts = read_uniform(reader, "num_experts", family->num_experts, EXPERTS_MAX);
-  bp->experts_top = read_uniform(reader, "moe_topk", family->experts_top, EXPERTS_TOP_MAX);
-  if (read_uniform(reader, "num_shared_expert", 1, EXPERTS_MAX) != 1)
+  bp->num_experts = config_uniform_int(reader, "num_experts", family->num_experts, EXPERTS_MAX);
+  bp->experts_top = config_uniform_int(reader, "moe_topk", family->experts_top, EXPERTS_TOP_MAX);
+  if (config_uniform_int(reader, "num_shared_expert", 1, EXPERTS_MAX) != 1)
     config_refuse(reader, "num_shared_expert", config_get(reader, "num_shared_expert"), "1");
   if (config_int(reader, KEYS("moe_layer_num_skipped"), 0, 0, MODEL_LAYERS_MAX) != 0)
     config_refuse(reader, "moe_layer_num_skipped", config_get(reader, "moe_layer_num_skipped"),

@@ -85,8 +85,8 @@ static void read_full_heads(config_reader_t *reader, blueprint_t *bp) {
 }
 
 /* Layers that share K and V need one of their kind before them that stores these. */
-static void read_sharing(config_reader_t *reader, blueprint_t *bp) {
-  bp->num_kv_shared = (int32_t)config_int(reader, KEYS("num_kv_shared_layers"), 0, 0,
+void config_read_sharing(config_reader_t *reader, int32_t absent, blueprint_t *bp) {
+  bp->num_kv_shared = (int32_t)config_int(reader, KEYS("num_kv_shared_layers"), absent, 0,
                                           bp->num_layers > 1 ? bp->num_layers - 1 : 0);
   bp->kv_shared_wide = config_bool(reader, KEYS("use_double_wide_mlp"), false);
   if (bp->num_kv_shared == 0 || reader->code != 0) return;
@@ -102,11 +102,13 @@ static void read_sharing(config_reader_t *reader, blueprint_t *bp) {
   }
 }
 
-static void read_embeddings(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+void config_read_layer_embeddings(config_reader_t *reader, const family_t *family,
+                                  blueprint_t *bp) {
   bp->per_layer_size = (int32_t)config_int_or_null(reader, KEYS("hidden_size_per_layer_input"),
                                                    family->per_layer_size, 0, 0, PER_LAYER_MAX);
   int64_t rows = config_int(reader, KEYS("vocab_size_per_layer_input"), 262144, 1, INT32_MAX);
-  if (bp->per_layer_size > 0 && rows != bp->vocab_size)
+  bp->layer_vocab = (int32_t)rows;
+  if (bp->per_layer_size > 0 && rows != bp->vocab_size && !family->gemma3n_keys)
     config_refuse(reader, "vocab_size_per_layer_input", NULL,
                   "is %lld, supported: vocab_size, which is %d", (long long)rows, bp->vocab_size);
   bp->picture_id =
@@ -128,8 +130,8 @@ void config_read_gemma4(config_reader_t *reader, const family_t *family, bluepri
   if (json_is_given(cap))
     bp->final_softcap = config_double(reader, KEYS("final_logit_softcapping"), 0, 0, 1e6, true);
   read_full_heads(reader, bp);
-  if (reader->code == 0) read_sharing(reader, bp);
-  read_embeddings(reader, family, bp);
+  if (reader->code == 0) config_read_sharing(reader, 0, bp);
+  config_read_layer_embeddings(reader, family, bp);
 }
 
 void config_read_beside(config_reader_t *reader, blueprint_t *bp) {

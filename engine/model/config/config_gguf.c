@@ -294,11 +294,13 @@ int config_from_gguf(const gguf_t *gguf, const char **arch, buffer_t *json, infe
   buffer_quote(json, architecture, strlen(architecture));
   buffer_char(json, ']');
   metadata_put_text(&writer, "torch_dtype",
-                    type_of_weights(gguf, writer.needs & (GEMMA_SCALE | GEMMA4)));
+                    type_of_weights(gguf, writer.needs & (GEMMA_SCALE | GEMMA4 | GEMMA3N)));
   number = metadata_layers(&writer);
   if (writer.code == 0) metadata_put_int(&writer, "num_hidden_layers", number);
   if (writer.needs & GEMMA4)
     metadata_write_gemma4(&writer, experts);
+  else if (writer.needs & GEMMA3N)
+    metadata_write_gemma3n(&writer);
   else
     write_architecture(&writer, experts);
   write_norms(&writer);

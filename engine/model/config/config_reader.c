@@ -80,6 +80,21 @@ int64_t config_int(config_reader_t *reader, const char *const *keys, int64_t abs
   return absent;
 }
 
+int32_t config_uniform_int(config_reader_t *reader, const char *key, int32_t absent, int32_t max) {
+  const json_t *list = config_get(reader, key);
+  if (list == NULL || list->type != JSON_ARRAY)
+    return (int32_t)config_int(reader, KEYS(key), absent, 1, max);
+  int64_t first = 0, number;
+  JSON_EACH(item, list) {
+    bool good = json_int64(item, &number) && number >= 1 && number <= max;
+    if (good && first == 0) first = number;
+    if (!good || number != first)
+      config_refuse(reader, key, list, "1..%d, the same for every layer", max);
+  }
+  if (first == 0) config_refuse(reader, key, list, "1..%d, the same for every layer", max);
+  return (int32_t)first;
+}
+
 double config_double(config_reader_t *reader, const char *const *keys, double absent, double min,
                      double max, bool open) {
   const char *name;

@@ -73,8 +73,9 @@ int64_t metadata_take_most(metadata_t *writer, const char *source, int64_t absen
 void metadata_write_mlp(metadata_t *writer, int64_t experts);
 void metadata_write_states(metadata_t *writer, int64_t experts);
 
-/* Sizes, angles and `experts` experts of Gemma 4. */
+/* Sizes, angles and `experts` experts of Gemma 4; the same of Gemma 3n, which has none. */
 void metadata_write_gemma4(metadata_t *writer, int64_t experts);
+void metadata_write_gemma3n(metadata_t *writer);
 
 /* The architecture of an encoder, by its tensors: that of a classifier if it has one. */
 const char *metadata_encoder(metadata_t *writer, const char *architecture);

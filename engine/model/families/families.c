@@ -157,7 +157,6 @@ static const struct {
     {"Ernie4_5_VL", "it needs experts of images beside those of text"},
     {"DeepseekV32", indexer},
     {"GlmMoeDsa", indexer},
-    {"Gemma3n", "it needs AltUp and LAuReL"},
     {"Llama4", "it needs attention in chunks"},
     {"KimiLinear", "it needs Kimi Delta Attention"},
     {"FalconMamba", mamba},

@@ -64,6 +64,7 @@ typedef struct family {
   double local_theta;     /* of sliding layers; -1 = theta without scaling, 0 = as the others */
   bool gemma_keys;        /* (1 + w) norms, embedding * sqrt(h), query_pre_attn_scalar, softcaps */
   bool gemma4_keys;       /* config_gemma4.c */
+  bool gemma3n_keys;      /* config_gemma3n.c */
   int32_t per_layer_size; /* class default of hidden_size_per_layer_input */
   double proportional;  /* knows this kind of rotation: the part that moves without a key; 0 = no */
   double rotary_factor; /* default of partial_rotary_factor; 0 = all dimensions are rotated */

@@ -56,6 +56,10 @@ typedef enum dim {
   DIM_NOPE,       /* n */
   DIM_PER_LAYER,  /* P: embeddings of a layer */
   DIM_PER_LAYERS,
+  DIM_LAYER_VOCAB, /* rows of their table */
+  DIM_STREAMS,     /* N */
+  DIM_STREAMS_2,   /* N N */
+  DIM_LAUREL,      /* r */
   DIM_ONE,
   DIM_ANSWERS /* rows of the head that a model which judges reads */
 } dim_t;

@@ -68,6 +68,7 @@ enum {
   LATENT = 4096,         /* latent attention */
   STATES = 16384,        /* some layers keep a state: config_gguf_states.c */
   GEMMA4 = 32768,        /* config_gguf_gemma4.c */
+  GEMMA3N = 524288,      /* config_gguf_gemma3n.c */
   NO_ROPE = 65536,       /* no layer rotates, whatever the keys of the rotation say */
   SECTIONS = 131072,     /* rope.dimension_sections: tokens of pictures have three positions */
   BY_TURNS = 262144,     /* these stand interleaved, which no key says */

@@ -102,6 +102,13 @@ typedef struct layer {
   const weight_t *input_gate, *input_project; /* [P, h], [h, P]; or NULL */
   norm_t input_norm;
   const vector_t *scalar; /* [1] the layer's output is multiplied by; or NULL */
+  /* Gemma 3n: of the streams; beside attention; of a gate the standard deviations above its mean
+   * from where on its values are kept. */
+  altup_t altup;                           /* num_streams 0 = there is one */
+  const weight_t *laurel_down, *laurel_up; /* [r, h], [h, r] */
+  norm_t laurel_norm;
+  bool is_sparse;
+  float deviations;
   const weight_t *shared; /* [1, h] gate of shared experts, which are in up and down; or NULL */
 } layer_t;
 
@@ -134,7 +141,9 @@ struct model {
   const weight_t *project_in;                  /* [h, E] or NULL */
   const weight_t *layer_embed, *layer_project; /* [V, layers x P], [layers x P, h], or NULL */
   norm_t layer_norm;                           /* of P values */
-  layer_t *layers;                             /* [num_layers], owned */
+  /* Of stream n + 1: [h, h] in front of all layers, and behind them. */
+  const weight_t *stream_in[ALTUP_STREAMS_MAX - 1], *stream_out[ALTUP_STREAMS_MAX - 1];
+  layer_t *layers; /* [num_layers], owned */
   norm_t final_norm;
   const weight_t *project_out; /* [E, h] or NULL */
   const weight_t *head;        /* [V, E]; the embedding when tied; NULL when headless */
@@ -166,6 +175,9 @@ struct model {
   act_t *attn_gate;                    /* [T, Hq D] or NULL */
   act_t *inputs, *input_sums;          /* [T, layers x P] embeddings of the layers, or NULL */
   act_t *input;                        /* [T, P] of one, gated */
+  act_t *streams[ALTUP_STREAMS_MAX];   /* [T, h]; the first one is x, all NULL = there is one */
+  act_t *laurel_rank, *laurel;         /* [T, r], [T, h] beside attention, or NULL */
+  act_t *computed;                     /* [T, h] what a layer makes of the first stream, or NULL */
   act_t *router_in, *expert_out;       /* [T, h] of experts beside a dense MLP, or NULL */
   act_t *mix_in, *mix_out;             /* [T, M], [T, I] of a layer with a state, or NULL */
   act_t *mix_factors;                  /* [T, 2 heads], scratch of recur */

@@ -310,13 +310,90 @@ static void load_experts(model_load_t *load, const model_t *model, layer_t *laye
   layer->shared = matrix(load, i, 1, &shared);
 }
 
-/* What the layers of Gemma 4 have besides. */
-static void load_beside(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+/* What a layer does with its embeddings. */
+static void load_input(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
   static const tensor_role_t gate = ROLE_INPUT_GATE, project = ROLE_INPUT_PROJECT;
-  static const tensor_role_t scalar = ROLE_LAYER_SCALAR, scale = ROLE_ROUTER_SCALE;
+  if (bp->per_layer_size == 0) return;
   layer->input_gate = matrix(load, i, 1, &gate);
   layer->input_project = matrix(load, i, 1, &project);
-  if (bp->per_layer_size > 0) layer->input_norm = norm(load, bp, i, ROLE_INPUT_NORM);
+  layer->input_norm = norm(load, bp, i, ROLE_INPUT_NORM);
+}
+
+/* The numbers of a matrix that is used as a vector; the caller frees them. NULL without a device.
+ */
+static float *flat_values(model_load_t *load, int32_t i, tensor_role_t role, int64_t count) {
+  weight_loader_t *loader = &load->loader;
+  float *made = NULL;
+  void *rows = NULL;
+  if (load->code != 0 || loader->planned != NULL) return NULL;
+  load->code = weight_loader_rows(loader, role, i, loader->dtype, 0, 0, &rows, load->error);
+  if (load->code == 0 && (made = calloc((size_t)count, sizeof *made)) == NULL)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for factors");
+  if (made != NULL) convert_row(made, DTYPE_F32, rows, loader->dtype, count);
+  free(rows);
+  return made;
+}
+
+static const vector_t *flat(model_load_t *load, int32_t i, tensor_role_t role, int64_t count) {
+  float *values = flat_values(load, i, role, count);
+  const vector_t *made = numbers(load, values, count);
+  free(values);
+  return made;
+}
+
+/* The router of the streams, with the weights of the norm before it, divided by h. */
+static const vector_t *stream_router(model_load_t *load, const blueprint_t *bp, int32_t i) {
+  const int64_t width = bp->hidden_size, count = bp->num_streams * width;
+  float *rows = flat_values(load, i, ROLE_STREAM_ROUTER, count), *weights = NULL;
+  if (rows != NULL)
+    load->code =
+        weight_loader_values(&load->loader, ROLE_STREAM_NORM, i, false, &weights, load->error);
+  for (int64_t r = 0; weights != NULL && r < count; r++)
+    rows[r] *= weights[r % width] / (float)width;
+  const vector_t *made = numbers(load, rows, count);
+  free(rows);
+  free(weights);
+  return made;
+}
+
+/* The number of standard deviations below which a share of normally distributed numbers is. */
+static double deviations_of(double share) {
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; i++) {
+    const double middle = (low + high) / 2;
+    if (erfc(-middle / sqrt(2)) / 2 < share) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* What the layers of Gemma 3n have besides. */
+static void load_streams(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+  static const tensor_role_t scale = ROLE_STREAM_SCALE;
+  static const tensor_role_t down = ROLE_LAUREL_DOWN, up = ROLE_LAUREL_UP;
+  const int64_t count = bp->num_streams;
+  layer->altup = (altup_t){
+      .num_streams = bp->num_streams,
+      .width = bp->hidden_size,
+      .eps = bp->norm_eps,
+      .router = stream_router(load, bp, i),
+      .prediction = flat(load, i, ROLE_STREAM_PREDICT, count * count * count),
+      .correction = flat(load, i, ROLE_STREAM_CORRECT, count * count),
+      .scale = bp->stream_scale ? vector(load, i, false, 1, &scale) : NULL,
+  };
+  layer->laurel_down = matrix(load, i, 1, &down);
+  layer->laurel_up = matrix(load, i, 1, &up);
+  layer->laurel_norm = norm(load, bp, i, ROLE_LAUREL_NORM);
+  layer->is_sparse = (bp->layer_flags[i] & LAYER_SPARSE) != 0;
+  layer->deviations = (float)deviations_of(bp->mlp_sparsity);
+}
+
+/* What the layers of Gemma 4 have besides. */
+static void load_beside(model_load_t *load, const blueprint_t *bp, layer_t *layer, int32_t i) {
+  static const tensor_role_t scalar = ROLE_LAYER_SCALAR, scale = ROLE_ROUTER_SCALE;
   layer->scalar = vector(load, i, false, 1, &scalar);
   if (!bp->experts_beside) return;
   const vector_change_t change = {.factor = 1.0f / sqrtf((float)bp->hidden_size)};
@@ -341,6 +418,45 @@ static void load_inputs(model_load_t *load, model_t *model) {
   model->layer_norm = (norm_t){
       .kind = NORM_RMS, .width = bp->per_layer_size, .eps = bp->norm_eps * (float)bp->hidden_size};
   model->layer_norm.weight = changed_vector(load, -1, false, 1, &of_norm, change);
+}
+
+typedef struct given_rows {
+  const uint8_t *rows;
+  size_t row_bytes;
+} given_rows_t;
+
+static const void *given_rows_row(void *context, int64_t row, void *scratch) {
+  const given_rows_t *given = context;
+  (void)scratch;
+  return given->rows + (size_t)row * given->row_bytes;
+}
+
+/* Number n of the matrices of a role, which files have one by one or in a stack. */
+static const weight_t *stream_matrix(model_load_t *load, tensor_role_t role, int32_t n) {
+  weight_loader_t *loader = &load->loader;
+  const int32_t width = loader->blueprint->hidden_size;
+  void *rows = NULL;
+  weight_t *made = NULL;
+  if (load->code == 0)
+    load->code = weight_loader_rows(loader, role, -1, loader->dtype, (int64_t)n * width, width,
+                                    &rows, load->error);
+  given_rows_t given = {rows, (size_t)width * dtype_size(loader->dtype)};
+  const weight_source_t source = {.name = "stream",
+                                  .rows = width,
+                                  .cols = width,
+                                  .dtype = loader->dtype,
+                                  .row = given_rows_row,
+                                  .context = &given};
+  if (load->code == 0) load->code = weight_loader_pass(loader, &source, &made, load->error);
+  free(rows);
+  return made;
+}
+
+static void load_stream_matrices(model_load_t *load, model_t *model) {
+  for (int32_t n = 0; n < model->blueprint.num_streams - 1; n++) {
+    model->stream_in[n] = stream_matrix(load, ROLE_STREAM_IN, n);
+    model->stream_out[n] = stream_matrix(load, ROLE_STREAM_OUT, n);
+  }
 }
 
 /* The columns of the projection, as mixer.h has them. */
@@ -580,7 +696,9 @@ static void load_layer(model_load_t *load, model_t *model, int32_t i) {
   if (bp->shared_mean && bp->layer_flags[i] & LAYER_EXPERTS)
     layer->shared_factors =
         same(load, model->is_cut ? shared[rank + 1] - shared[rank] : bp->shared_size, 0.5f);
+  load_input(load, bp, layer, i);
   if (bp->layer_scalars) load_beside(load, bp, layer, i);
+  if (bp->num_streams > 0) load_streams(load, bp, layer, i);
   layer->mlp_out_norm = norm(load, bp, i, ROLE_MLP_OUT_NORM);
 }
 
@@ -828,6 +946,7 @@ static void load_all(model_load_t *load, model_t *model) {
   load->group_parts = kv.window_heads > 0 ? kv.window_heads : kv.num_layers;
   if (first) model->project_in = matrix(load, -1, 1, &project_in);
   load_inputs(load, model);
+  load_stream_matrices(load, model);
   load_slopes(load, model);
   load_distances(load, model);
   load_distance_rows(load, model);

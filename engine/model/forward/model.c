@@ -9,6 +9,8 @@
 #include "engine/model/forward/internal.h"
 #include "engine/model/sizes.h"
 
+#include <math.h>
+
 /* Columns of the widest fused projection. */
 static int32_t qkv_width(const blueprint_t *bp) {
   int32_t width = 0;
@@ -48,7 +50,7 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   int32_t width = MAX(MAX(bp->hidden_size, bp->embed_size), bp->expert_in);
   width = MAX(MAX(width, bp->encoder.table_size), qkv_width(bp));
   width = MAX(width, bp->num_heads * widest_head(bp));
-  width = MAX(width, bp->num_layers * bp->per_layer_size);
+  width = MAX(MAX(width, bp->num_layers * bp->per_layer_size), bp->laurel_rank);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
   if (bp->mtp > 0 || bp->eagle.target_size > 0) width = MAX(width, 2 * bp->hidden_size);
@@ -146,6 +148,16 @@ static bool take_post_buffers(model_t *model, int32_t num_reqs) {
   return model->post_rows != NULL && model->post_sums != NULL;
 }
 
+static bool take_streams(model_t *model, int64_t rows) {
+  const blueprint_t *bp = &model->blueprint;
+  if (bp->num_streams > 0) model->streams[0] = model->x;
+  for (int32_t n = 1; n < bp->num_streams; n++) {
+    model->streams[n] = model->ops->buffer(model->device, rows, bp->hidden_size);
+    if (model->streams[n] == NULL) return false;
+  }
+  return true;
+}
+
 /* Of the outputs that adapters with factors change; 0 = there are none. */
 static int32_t adapter_width(const model_t *model) {
   const blueprint_t *bp = &model->blueprint;
@@ -176,6 +188,9 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->inputs, bp->num_layers * bp->per_layer_size},
       {&model->input_sums, bp->num_layers * bp->per_layer_size},
       {&model->input, bp->per_layer_size},
+      {&model->laurel_rank, bp->laurel_rank},
+      {&model->laurel, bp->num_streams > 0 ? bp->hidden_size : 0},
+      {&model->computed, bp->num_streams > 0 ? bp->hidden_size : 0},
       {&model->experts_in, bp->expert_in},
       {&model->experts_out, bp->expert_in},
       {&model->gate, bp->shared_size > 0 ? 1 : 0},
@@ -193,6 +208,8 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
                      "no memory for activations of %lld tokens x %d values", (long long)rows,
                      buffers[i].width);
   }
+  if (!take_streams(model, rows))
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the streams of the model");
   if (!take_post_buffers(model, limits->reqs_max))
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
   if ((bp->mtp > 0 || bp->eagle.target_size > 0) && mtp_prepare(model, rows) != 0)
@@ -260,7 +277,10 @@ static void embed_layers(model_t *model, int32_t num_embedded, int32_t rows) {
   device_t *device = model->device;
   const blueprint_t *bp = &model->blueprint;
   if (model->layer_embed == NULL) return;
-  ops->embed(device, model->inputs, model->layer_embed, model->layer_embed_scale);
+  if (bp->layer_vocab < bp->vocab_size)
+    ops->altup->embed(device, model->inputs, model->layer_embed, model->layer_embed_scale);
+  else
+    ops->embed(device, model->inputs, model->layer_embed, model->layer_embed_scale);
   if (num_embedded > 0)
     ops->per_layer->embed_pictures(device, model->inputs, model->layer_embed, bp->picture_id,
                                    model->layer_embed_scale);
@@ -497,6 +517,17 @@ static void token_block(model_t *model, const layer_t *layer, act_t *out, const 
     attention_block(model, layer, out, in, residual, rows);
 }
 
+/* The same for a gate of which the largest values are kept. */
+static void widen_sparsely(model_t *model, const layer_t *layer, const block_input_t *in,
+                           int32_t width, int32_t rows) {
+  const ops_t *ops = model->ops;
+  const fused_linear_t plain = {
+      .norm = in->norm, .normed = in->normed, .weight = layer->up, .bias = layer->up_bias};
+  fused_linear(model, layer, LORA_GATE, LORA_GATE_UP, model->up, in->rows, &plain, rows);
+  ops->altup->keep_largest(model->device, model->up, layer->deviations, width, 2 * width, rows);
+  ops->activation(model->device, model->act, model->up, model->blueprint.activation, width, rows);
+}
+
 /* act[T, width] = the inner values of the MLP of the input; or those of this rank. */
 static void widen(model_t *model, const layer_t *layer, const block_input_t *in, int32_t width,
                   int32_t rows) {
@@ -544,7 +575,10 @@ static void narrow(model_t *model, const layer_t *layer, act_t *out, const act_t
 
 static void dense_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                         const act_t *residual, int32_t width, int32_t rows) {
-  widen(model, layer, in, width, rows);
+  if (layer->is_sparse)
+    widen_sparsely(model, layer, in, width, rows);
+  else
+    widen(model, layer, in, width, rows);
   narrow(model, layer, out, residual, rows);
 }
 
@@ -626,25 +660,85 @@ static void beside_block(model_t *model, const layer_t *layer, act_t *out, const
   ops->norm(device, out, model->expert_out, model->shared, &layer->expert_out_norm, rows);
 }
 
+/* out[T, h] = what the embeddings of the layer and the input make, before their norm. */
+static void layer_input(model_t *model, const layer_t *layer, act_t *out, const act_t *in,
+                        int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  const blueprint_t *bp = &model->blueprint;
+  const int32_t size = bp->per_layer_size;
+  const input_gate_t gate = {.activation = bp->activation,
+                             .width = size,
+                             .factors_width = bp->num_layers * size,
+                             .column = (int32_t)(layer - model->layers) * size};
+  ops->linear(device, model->input, in, layer->input_gate, NULL, NULL, rows);
+  ops->per_layer->gate(device, model->input, model->input, model->inputs, &gate, rows);
+  ops->linear(device, out, model->input, layer->input_project, NULL, NULL, rows);
+}
+
 /* What Gemma 4 has behind both blocks: hidden = scalar (hidden + the embeddings of the layer). */
 static void finish_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t *scratch,
                          int32_t rows) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
-  const blueprint_t *bp = &model->blueprint;
-  const int32_t size = bp->per_layer_size;
   if (layer->input_gate != NULL) {
-    const input_gate_t gate = {.activation = bp->activation,
-                               .width = size,
-                               .factors_width = bp->num_layers * size,
-                               .column = (int32_t)(layer - model->layers) * size};
-    ops->linear(device, model->input, hidden, layer->input_gate, NULL, NULL, rows);
-    ops->per_layer->gate(device, model->input, model->input, model->inputs, &gate, rows);
-    ops->linear(device, scratch, model->input, layer->input_project, NULL, NULL, rows);
+    layer_input(model, layer, scratch, hidden, rows);
     ops->norm(device, hidden, scratch, hidden, &layer->input_norm, rows);
   }
   if (layer->scalar != NULL)
-    ops->per_layer->scale(device, hidden, layer->scalar, bp->hidden_size, rows);
+    ops->per_layer->scale(device, hidden, layer->scalar, model->blueprint.hidden_size, rows);
+}
+
+/* The streams of Gemma 3n: all are predicted from the first one, which alone passes attention, what
+ * stands beside it, and the MLP; by what these make of it all are corrected. The embeddings of the
+ * layer go to the others. */
+static void altup_layer(model_t *model, const layer_t *layer, act_t *scratch, int32_t rows) {
+  const ops_t *ops = model->ops;
+  const altup_ops_t *altup = ops->altup;
+  device_t *device = model->device;
+  act_t *first = model->streams[0], *computed = model->computed, *laurel = model->laurel;
+  act_t *const both[2] = {computed, laurel};
+  const int32_t width = model->blueprint.hidden_size;
+  const block_input_t normed = {.rows = scratch},
+                      mlp_normed = {computed, &layer->mlp_norm, scratch};
+  altup->predict(device, model->streams, &layer->altup, rows);
+  ops->norm(device, scratch, first, NULL, &layer->attn_norm, rows);
+  ops->linear(device, model->laurel_rank, scratch, layer->laurel_down, NULL, NULL, rows);
+  ops->linear(device, laurel, model->laurel_rank, layer->laurel_up, NULL, NULL, rows);
+  ops->norm(device, laurel, laurel, scratch, &layer->laurel_norm, rows);
+  attention_block(model, layer, computed, &normed, NULL, rows);
+  ops->norm(device, computed, computed, first, &layer->attn_out_norm, rows);
+  altup->sum(device, computed, both, 2, sqrtf(0.5f), width, rows);
+  mlp_block(model, layer, laurel, &mlp_normed, NULL, rows);
+  ops->norm(device, computed, laurel, computed, &layer->mlp_out_norm, rows);
+  altup->correct(device, model->streams, scratch, computed, &layer->altup, rows);
+  layer_input(model, layer, laurel, scratch, rows);
+  for (int32_t n = 1; n < layer->altup.num_streams; n++)
+    ops->norm(device, model->streams[n], laurel, model->streams[n], &layer->input_norm, rows);
+}
+
+/* The streams of the embeddings. */
+static void begin_streams(model_t *model, int32_t rows) {
+  const int32_t width = model->blueprint.hidden_size;
+  for (int32_t n = 1; n < model->blueprint.num_streams; n++) {
+    model->ops->linear(model->device, model->streams[n], model->streams[0], model->stream_in[n - 1],
+                       NULL, NULL, rows);
+    model->ops->altup->match(model->device, model->streams[n], model->streams[0], width, rows);
+  }
+}
+
+/* x[T, h] = the mean of all streams. */
+static void end_streams(model_t *model, int32_t rows) {
+  const altup_ops_t *altup = model->ops->altup;
+  const int32_t count = model->blueprint.num_streams, width = model->blueprint.hidden_size;
+  for (int32_t n = 1; n < count; n++) {
+    model->ops->linear(model->device, model->laurel, model->streams[n], model->stream_out[n - 1],
+                       NULL, NULL, rows);
+    altup->match(model->device, model->laurel, model->streams[0], width, rows);
+    altup->sum(model->device, model->streams[n], &model->laurel, 1, 1, width, rows);
+  }
+  if (count > 0)
+    altup->sum(model->device, model->x, model->streams, count, 1.0f / (float)count, width, rows);
 }
 
 /* out[T, h] = residual[T, h] + attention of the input to the rows of the encoder. */
@@ -716,6 +810,7 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
     project_attention(model, layer, hidden, hidden, rows);
     narrow(model, layer, hidden, hidden, rows);
     break;
+  case BLOCK_ALTUP: altup_layer(model, layer, scratch, rows); break;
   }
 }
 
@@ -740,6 +835,7 @@ void model_forward(model_t *model, const batch_t *batch) {
   if (stage_is_first(bp)) {
     embed_tokens(model, batch->num_embedded, rows);
     embed_layers(model, batch->num_embedded, rows);
+    begin_streams(model, rows);
   }
   for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1);
        i++) {
@@ -750,6 +846,7 @@ void model_forward(model_t *model, const batch_t *batch) {
   }
   eagle_keep(model, bp->num_layers, hidden, rows);
   if (!stage_is_last(bp)) return;
+  end_streams(model, rows);
   if (bp->mtp > 0) { /* its layer reads every row */
     ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);
     ops->read_rows(device, model->mtp.rows, scratch, bp->hidden_size, rows);

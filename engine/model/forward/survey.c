@@ -131,6 +131,7 @@ static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (!model_states_run(ops, bp)) return "layers with a state";
   if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
   if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
+  if (bp->num_streams > 0 && (ops->altup == NULL || ops->per_layer == NULL)) return "streams";
   if (bp->attn_gate && ops->state == NULL) return "gated attention";
   if (bp->qkv_limit > 0 && ops->values == NULL) return "clipped q, k and v";
   if (bp->xielu && ops->values == NULL) return "activation";

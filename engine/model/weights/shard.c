@@ -116,7 +116,8 @@ int stages_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error)
                      "that",
                      count, bp->num_layers);
   if (bp->mixer.kind != MIXER_NONE) what = "layers with a state";
-  if (bp->full_head_dim > 0 || bp->layer_scalars) what = "layers of two kinds";
+  if (bp->full_head_dim > 0 || bp->layer_scalars || bp->num_streams > 0)
+    what = "layers of two kinds";
   if (bp->encoder.bidirectional) what = "encoders";
   if (what == NULL) return 0;
   return error_set(error, ERR_CONFIGURATION, "pipeline_parallel_size",
@@ -161,7 +162,8 @@ int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) 
     return refuse(bp, "layers with a state", error);
   if (ops->separate_memory && bp->kv_rank > 0)
     return refuse(bp, "layers of latent attention", error);
-  if (bp->full_head_dim > 0 || bp->layer_scalars) return refuse(bp, "layers of two kinds", error);
+  if (bp->full_head_dim > 0 || bp->layer_scalars || bp->num_streams > 0)
+    return refuse(bp, "layers of two kinds", error);
   if (bp->alibi_max > 0 || bp->distance_buckets > 0 || bp->encoder.distance_span > 0)
     return refuse(bp, "scores by distance", error);
   if (bp->expert_in > 0) return refuse(bp, "experts of a smaller vector", error);

@@ -65,6 +65,10 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_NOPE: return head - bp->rope_dim;
   case DIM_PER_LAYER: return bp->per_layer_size;
   case DIM_PER_LAYERS: return (int64_t)bp->num_layers * bp->per_layer_size;
+  case DIM_LAYER_VOCAB: return bp->layer_vocab;
+  case DIM_STREAMS: return bp->num_streams;
+  case DIM_STREAMS_2: return (int64_t)bp->num_streams * bp->num_streams;
+  case DIM_LAUREL: return bp->laurel_rank;
   case DIM_ONE: return 1;
   case DIM_ANSWERS: return 2;
   case DIM_POSITIONS: return (int64_t)bp->num_positions + bp->position_offset;
@@ -117,6 +121,10 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_NOPE] = "qk_nope_head_dim",
       [DIM_PER_LAYER] = "hidden_size_per_layer_input",
       [DIM_PER_LAYERS] = "num_hidden_layers x hidden_size_per_layer_input",
+      [DIM_LAYER_VOCAB] = "vocab_size_per_layer_input",
+      [DIM_STREAMS] = "altup_num_inputs",
+      [DIM_STREAMS_2] = "altup_num_inputs x altup_num_inputs",
+      [DIM_LAUREL] = "laurel_rank",
       [DIM_ONE] = "1",
       [DIM_ANSWERS] = "yes and no",
       [DIM_POSITIONS] = "max_position_embeddings",
@@ -137,7 +145,8 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_MLP_NORM: return !bp->shared_norm;
   case WHEN_TWO_INPUTS: return bp->block == BLOCK_PARALLEL && !bp->shared_norm;
   case WHEN_ONE_INPUT: return bp->block != BLOCK_PARALLEL || bp->shared_norm;
-  case WHEN_OUT_NORMS: return bp->block == BLOCK_SANDWICH || bp->block == BLOCK_OUT_NORM;
+  case WHEN_OUT_NORMS:
+    return bp->block == BLOCK_SANDWICH || bp->block == BLOCK_OUT_NORM || bp->block == BLOCK_ALTUP;
   case WHEN_SERIAL: return bp->block != BLOCK_PARALLEL;
   case WHEN_QKV_FUSED: return bp->qkv_fused;
   case WHEN_QKV_APART: return !bp->qkv_fused;
@@ -357,9 +366,15 @@ static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp) {
   }
 }
 
+/* Matrices that files have one by one, or in a stack. */
+static int32_t count_stack(const blueprint_t *bp, tensor_role_t role) {
+  const bool of_streams = role == ROLE_STREAM_IN || role == ROLE_STREAM_OUT;
+  return of_streams ? bp->num_streams - 1 : bp->num_experts;
+}
+
 /* Tensors that a pattern of a layer stands for. */
 static int32_t count_copies(const blueprint_t *bp, const tensor_pattern_t *pattern) {
-  if (pattern->form == FORM_EACH) return bp->num_experts;
+  if (pattern->form == FORM_EACH) return count_stack(bp, pattern->role);
   if (pattern->form != FORM_EACH_HEAD) return 1;
   return pattern->role == ROLE_Q_NORM ? bp->num_heads : bp->num_kv_heads;
 }
@@ -379,7 +394,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const family_t *fami
         .bias = bias,
         .around_zero = bp->norm_plus_one && pattern->role != ROLE_MIX_NORM,
         .rows = resolve(pattern->rows, bp, layer),
-        .stack = pattern->form >= FORM_STACK ? bp->num_experts : 1,
+        .stack = pattern->form >= FORM_STACK ? count_stack(bp, pattern->role) : 1,
         .copies = copies,
         .interleaved = family->layout->experts_interleaved && pattern->role == ROLE_EXPERT_GATE_UP,
         .row_dim = pattern->rows};

@@ -162,15 +162,8 @@ static const char *head_name(const layout_t *layout, bool gguf, char *out, size_
   return out;
 }
 
-static bool ignored(const layout_t *layout, const weight_files_t *files,
-                    const blueprint_t *blueprint, const char *name) {
-  char head[TENSOR_NAME_MAX];
-  const bool gguf = blueprint->gguf, unused = blueprint->tied || blueprint->headless;
-  const char *const *names = layout_ignored(layout, gguf);
-  if (unused && weight_files_find(files, name) ==
-                    find_absolute(files, head_name(layout, gguf, head, sizeof(head))))
-    return true;
-  if (blueprint->headless && blueprint->gguf && strcmp(name, "output.weight") == 0) return true;
+/* Whether a list of what is ignored has the name. */
+static bool is_listed(const char *const *names, const char *name) {
   for (int i = 0; i < LAYOUT_IGNORED_MAX && names[i] != NULL; i++) {
     const char *pattern = names[i];
     if (pattern[0] != '$') {
@@ -181,6 +174,18 @@ static bool ignored(const layout_t *layout, const weight_files_t *files,
     if (length >= tail && strcmp(name + length - tail, pattern + 1) == 0) return true;
   }
   return false;
+}
+
+static bool ignored(const layout_t *layout, const weight_files_t *files,
+                    const blueprint_t *blueprint, const char *name) {
+  char head[TENSOR_NAME_MAX];
+  const bool gguf = blueprint->gguf, unused = blueprint->tied || blueprint->headless;
+  const char *const *names = layout_ignored(layout, gguf);
+  if (unused && weight_files_find(files, name) ==
+                    find_absolute(files, head_name(layout, gguf, head, sizeof(head))))
+    return true;
+  if (blueprint->headless && blueprint->gguf && strcmp(name, "output.weight") == 0) return true;
+  return is_listed(names, name) || (gguf && is_listed(layout->ignored, name));
 }
 
 /* Parts of a checkpoint that text needs not: towers for images and sound, what connects them, and

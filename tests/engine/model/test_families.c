@@ -503,7 +503,6 @@ Test(families, refusals_say_what_is_needed) {
        "needs attention to tokens that an indexer"},
       {ARCHITECTURE("GlmMoeDsaForCausalLM") "}", "needs attention to tokens that an indexer"},
       {ARCHITECTURE("Llama4ForConditionalGeneration") "}", "it needs attention in chunks"},
-      {ARCHITECTURE("Gemma3nForConditionalGeneration") "}", "it needs AltUp"},
       {ARCHITECTURE("MambaForCausalLM") "}", "it needs layers of Mamba-1"},
       {ARCHITECTURE("BailingMoeV2ForCausalLM") ",\"auto_map\":{\"a\":\"b\"}}",
        "with which nothing was compared yet"},
