@@ -103,9 +103,39 @@ static void route_by_scores(const moe_t *moe, const float *logits, int32_t *chos
     shares[j] = scores[chosen[j]] / (moe->normalise ? total : 1.0f) * moe->share_factor;
 }
 
+/* Chooses the expert of the largest logit but `without`; returns its share. */
+static float choose_near(const moe_t *moe, const float *logits, int32_t without, int32_t *chosen) {
+  float largest = -INFINITY, total = 0;
+  *chosen = without == 0; /* of logits that are no numbers */
+  for (int32_t e = 0; e < moe->num_experts; e++) {
+    if (e == without || !(logits[e] > largest)) continue;
+    largest = logits[e];
+    *chosen = e;
+  }
+  for (int32_t e = 0; e < moe->num_experts; e++) {
+    const float size = fmaxf(fabsf(logits[e]), largest);
+    if (e == without || (largest - logits[e]) / size > moe->nearness) continue;
+    total += expf(logits[e] - largest);
+  }
+  return 1 / total;
+}
+
+static void route_by_mixer(const moe_t *moe, const float *logits, int32_t *chosen, float *shares) {
+  int32_t first, second;
+  const float share = choose_near(moe, logits, -1, &first);
+  const float other = choose_near(moe, logits, first, &second);
+  const bool ascends = first < second;
+  chosen[0] = ascends ? first : second;
+  chosen[1] = ascends ? second : first;
+  shares[0] = ascends ? share : other;
+  shares[1] = ascends ? other : share;
+}
+
 void route_row(const moe_t *moe, const float *logits, int32_t *chosen, float *shares) {
   if (moe->routing == ROUTING_LOGITS)
     route_by_logits(moe, logits, chosen, shares);
+  else if (moe->routing == ROUTING_MIXER)
+    route_by_mixer(moe, logits, chosen, shares);
   else
     route_by_scores(moe, logits, chosen, shares);
 }

@@ -3,7 +3,7 @@
  * the largest values alone.
  *
  * A back end has all functions or none (ops_t.altup is NULL). The promises are those of ops.h, and
- * its symbols; N streams, each [T, h]. The formulae are those of transformers, modeling_gemma3n.py.
+ * its symbols; N streams, each [T, h]. The formulae are those of transformers' Gemma3nTextAltUp.
  */
 #ifndef INFERD_ENGINE_DEVICE_ALTUP_OPS_H
 #define INFERD_ENGINE_DEVICE_ALTUP_OPS_H

@@ -123,7 +123,12 @@ static inline int64_t attention_width(const attention_t *attention) {
 typedef enum routing {
   ROUTING_LOGITS,  /* the k largest logits; shares: softmax of these if `normalise`, else of E */
   ROUTING_SOFTMAX, /* scores = softmax over E; shares = scores of the chosen, see moe_t */
-  ROUTING_SIGMOID  /* scores = sigmoid of each logit */
+  ROUTING_SIGMOID, /* scores = sigmoid of each logit */
+  /* SparseMixer (Liu et al. 2024, arXiv 2409.12136) as transformers has it; k = 2. The first expert
+   * is that of the largest logit, and its share the softmax over those logits l that are near it,
+   * (largest - l) / max(|l|, largest) <= nearness; then the same without it. On a back end that has
+   * ops_t.values. */
+  ROUTING_MIXER
 } routing_t;
 
 #define SHARE_EPSILON 1e-20f /* is added to the sum that normalises shares */
@@ -144,6 +149,7 @@ typedef struct moe {
   bool group_pairs;
   float share_floor, share_factor;
   float share_more;              /* 0 but for LFM2-MoE */
+  float nearness;                /* of ROUTING_MIXER */
   activation_t activation;       /* must be gated, but on a CPU */
   const weight_t *router;        /* [E, K]; K = h without router_in */
   const vector_t *router_bias;   /* [E] or NULL */

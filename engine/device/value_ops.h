@@ -1,7 +1,8 @@
 /* value_ops.h: the part of the back end interface that bounds values, or changes them by positions.
  *
  * A back end has all functions or none (ops_t.values is NULL). One that has them also takes
- * attention_t.slopes, distances and num_entries. The promises are those of ops.h.
+ * attention_t.slopes, distances and num_entries, and ROUTING_MIXER. The promises are those of
+ * ops.h.
  */
 #ifndef INFERD_ENGINE_DEVICE_VALUE_OPS_H
 #define INFERD_ENGINE_DEVICE_VALUE_OPS_H

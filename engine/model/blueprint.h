@@ -129,7 +129,7 @@ typedef struct blueprint {
   bool norm_affine, final_norm;
   block_kind_t block;
   bool shared_norm; /* BLOCK_PARALLEL: attention and MLP read the same norm */
-  bool qkv_bias, o_bias, mlp_bias, qk_norm;
+  bool qkv_bias, o_bias, mlp_bias, head_bias, qk_norm;
   bool qkv_fused, latent_split; /* GGUF: q, k, v in one tensor; K, V of latent rows apart */
   bool qk_norm_whole, qk_norm_each, qk_norm_late, sinks; /* attention_t */
   bool attn_gate, attn_gate_apart;   /* attention's output is times sigmoid of a projection, whose
@@ -165,7 +165,7 @@ typedef struct blueprint {
   routing_t routing;    /* of the experts, with the numbers of moe_t */
   int32_t num_groups, groups_top;
   bool group_pairs; /* a group counts by its two best experts, not by its best one */
-  double share_floor, share_factor, share_more;
+  double share_floor, share_factor, share_more, nearness;
   /* Gemma 4. Layers that do not slide have heads of their own; 0 = they are as the others. */
   int32_t full_head_dim, full_kv_heads;
   bool full_k_is_v, v_norm;  /* V of those layers is K before its norm; V is normed, too */

@@ -20,7 +20,8 @@ from quant import HALVES
 ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
                  "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma": "gemma",
                  "gemma2": "gemma2", "ministral3": "mistral3",
-                 "gemma3n_text": "gemma3n", "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
+                 "gemma3n_text": "gemma3n",
+                 "gemma3_text": "gemma3", "phi3": "phi3", "gpt_oss": "gpt-oss", "olmo2": "olmo2",
                  "olmo3": "olmo2", "olmoe": "olmoe", "granite": "granite", "seed_oss": "seed_oss",
                  "smollm3": "smollm3", "starcoder2": "starcoder2", "gpt2": "gpt2",
                  "gpt_neox": "gptneox", "falcon": "falcon", "stablelm": "stablelm",
@@ -29,6 +30,7 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3"
                  "hunyuan_v1_dense": "hunyuan-dense",
                  "nemotron": "nemotron", "arcee": "arcee", "gpt_bigcode": "starcoder"}
 ZIPPED = ("llama", "granite", "smollm3", "mistral3", "internlm2", "arcee")  # architectures
+AROUND_ZERO = ("gemma", "gemma2", "gemma3_text", "nemotron")  # norms of 1 + w in such files
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -145,7 +147,7 @@ class File:
             return self.streams(name)
         if name.endswith("correct_output_scale"):
             return self.store(self.name(name + ".weight"), values)
-        if self.kind.startswith(("gemma", "nemotron")) and self.kind != "gemma3n_text" and name.endswith("norm.weight"):
+        if self.kind in AROUND_ZERO and name.endswith("norm.weight"):
             return self.store(self.name(name), values + np.float32(1)) - np.float32(1)
         return self.store(self.name(name), values)
 
@@ -232,7 +234,8 @@ class File:
         c, w = self.config, self.writer
         window = getattr(c, "sliding_window", None)
         if self.kind not in ("gemma2", "gemma3_text", "phi3", "gpt_oss", "olmo3", "starcoder2",
-                             "cohere2", "gemma3n_text", "exaone4") or (self.kind == "exaone4" and not window):
+                             "cohere2", "gemma3n_text", "exaone4") or (
+                                 self.kind == "exaone4" and not window):
             return
         w.add_sliding_window(window or 0)
         if self.kind in ("olmo3", "exaone4", "gemma3n_text"):

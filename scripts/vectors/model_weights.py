@@ -24,6 +24,7 @@ NORMS = ("norm_1.weight", "norm_2.weight", ".layer_scalar", ".scale", ".per_expe
 CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias")
 # Parts of names that transformers writes otherwise into files.
 STORED = {"lfm3": {".g_proj.": ".gate_proj."},
+          "phimoe": {".mlp.router.": ".mlp.gate.", ".mlp.": ".block_sparse_moe."},
           "mixtral": {".mlp.": ".block_sparse_moe."}, "gpt_neox": {"lm_head.": "embed_out."},
           "minimax_m2": {".mlp.": ".block_sparse_moe."},
           "exaone_moe": {".gate.e_score_correction_bias": ".e_score_correction_bias"},
@@ -110,7 +111,7 @@ def experts_of(model, name, shape, seed):
     parts = ["down_proj"] if name.endswith("down_proj") else ["gate_proj", "up_proj"]
     if kind == "nemotron_h":
         parts = [name.rsplit(".", 1)[1]]
-    if kind in ("mixtral", "minimax_m2", "lfm2_moe"):
+    if kind in ("mixtral", "minimax_m2", "lfm2_moe", "phimoe"):
         parts = ["w2"] if name.endswith("down_proj") else ["w1", "w3"]
     rows = shape[1] // len(parts)
     return np.stack([np.concatenate([

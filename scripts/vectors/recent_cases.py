@@ -79,6 +79,12 @@ def gemma3n(*args, **more):
     return without(made, "hidden_act")
 
 
+def phimoe(*args, **more):
+    return llama_like("PhimoeForCausalLM", "phimoe", *args, **{
+        "rope_theta": 1e4, "num_local_experts": 6, "num_experts_per_tok": 2,
+        "attention_bias": True, "lm_head_bias": True, "router_jitter_noise": 0.01, **more})
+
+
 def granite_swa(*args, **more):
     return {**granite(*args, **{"sliding_window": 16, "num_hidden_layers": 5, **more}),
             "architectures": ["GraniteSWAForCausalLM"], "model_type": "granite_swa"}
@@ -339,6 +345,16 @@ def draw_gemma3n(rng, dtype):
     return gemma3n(hidden, heads, kv_heads, mlp, dtype, **more)
 
 
+def draw_phimoe(rng, dtype):
+    """A run of fewer bits has one expert behind each choice, as in parity.py."""
+    hidden, heads, kv_heads, mlp, _ = sizes(rng)
+    return phimoe(hidden, heads, kv_heads, mlp, dtype, **common(rng),
+                  num_local_experts=rng.randint(2, 7) if dtype == "float32" else 2,
+                  router_jitter_noise=rng.choice([0.0, 0.01, 0.3, 0.8]),
+                  sliding_window=rng.choice([None, 16]), attention_bias=rng.random() < 0.6,
+                  lm_head_bias=rng.random() < 0.6, tie_word_embeddings=False)
+
+
 def draw_cohere2_moe(rng, dtype):
     hidden, heads, kv_heads, mlp, head_dim = sizes(rng)
     count, layers = rng.randint(2, 7), rng.randint(1, 5)
@@ -366,7 +382,7 @@ def draw_apertus(rng, dtype):
                    attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.3)
 
 
-DRAWS = {"apertus": draw_apertus, "gemma3n": draw_gemma3n,
+DRAWS = {"apertus": draw_apertus, "gemma3n": draw_gemma3n, "phimoe": draw_phimoe,
          "cohere2_moe": draw_cohere2_moe, "nanochat": draw_nanochat,
          "jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
          "hyperclovax": draw_hyperclovax, "ministral": draw_ministral,
@@ -444,4 +460,6 @@ SECOND_CASES = {
                                      "layer_types": [WINDOWS[1], WINDOWS[0], WINDOWS[1]],
                                      "activation_sparsity_pattern": [0.95, 0.0, 0.0],
                                      "vocab_size_per_layer_input": 60})),
+    "recent-phimoe": (None, phimoe(96, 4, 2, 56)),
+    "recent-files-phimoe": ("plain", phimoe(48, 3, 1, 40, "bfloat16", num_local_experts=2, **TINY)),
 }

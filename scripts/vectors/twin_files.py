@@ -73,6 +73,10 @@ def around(architecture, path, prefix, more, text_of=None):
     return wrapped
 
 
+def inside_gemma3n(tensors, config):
+    return renamed(tensors, {"model.": "model.language_model."}), config
+
+
 def named(kind):
     return lambda tensors, config: (tensors, {**config, "model_type": kind})
 
@@ -98,6 +102,9 @@ AROUND = {
     "qwen2_5_omni_model": around("Qwen2_5OmniModel", *THINKER, named("qwen2_5_omni_text")),
     "qwen2_5_omni_whole": around("Qwen2_5OmniForConditionalGeneration", *THINKER,
                                  named("qwen2_5_omni_text")),
+    "gemma3n_seen": around("Gemma3nForConditionalGeneration", ["text_config"], "", [
+        "model.vision_tower.timm_model.conv_stem.conv", "model.audio_tower.conformer.0.norm",
+        "model.embed_vision.embedding", "model.embed_audio.embedding"], inside_gemma3n),
     "dots_ocr": around("DotsOCRForCausalLM", [], "", ["vision_tower.norm"]),
     "phi3_v": around("Phi3VForCausalLM", [], "", ["model.vision_embed_tokens.x"])}
 TWINS = {"internlm2": as_internlm2, "exaone": as_exaone, **AROUND}

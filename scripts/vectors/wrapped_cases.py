@@ -240,7 +240,8 @@ INSIDE = {"chat_qwen2": "qwen2", "chat_qwen3_moe": "qwen3_moe", "chat_phi3": "ph
           "nano_vl_llama": "llama", "ovis2_5": "qwen3", "kimi_vl": "deepseek_v3",
           "ovis": "qwen2", "qwen2_5_omni_model": "qwen2", "qwen2_5_omni_whole": "qwen2",
           "qwen3_omni": "qwen3_moe", "dots_ocr": "qwen2", "phi3_v": "phi3",
-          "nano_vl_nemotron_h": "nemotron_h", "chat_internlm2": "internlm2"}
+          "nano_vl_nemotron_h": "nemotron_h", "chat_internlm2": "internlm2",
+          "gemma3n_seen": "gemma3n"}
 TWINS = {kind: kind for kind in INSIDE}
 
 CASES = {

@@ -402,7 +402,7 @@ def compare_random(score, options, seed, index, kind, full):
     if kind == "nemotron_h":
         state_cases.lower_steps(model, rng, models.TYPES[dtype])
     long = kind in (*state_cases.STATE_DRAWS, *gemma4_cases.DRAWS, *wrapped_cases.WITH_STATES,
-                    "gemma3n")
+                    "gemma3n", "gemma3n_seen")
     length = LONG_PROMPT if long else PROMPT
     vocabulary = config.get("text_config", config)["vocab_size"]
     prompt = [rng.randrange(3, vocabulary) for _ in range(length)]

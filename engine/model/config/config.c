@@ -287,6 +287,8 @@ static void read_norms(config_reader_t *reader, const family_t *family, blueprin
         bp->norm == NORM_RMS
             ? KEYS(family->norm_eps_key != NULL ? family->norm_eps_key : "rms_norm_eps",
                    "rms_norm_eps")
+        : family->norm_eps_key != NULL && !family->rms_by_key
+            ? KEYS(family->norm_eps_key)
             : KEYS("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps", "norm_eps");
     bp->norm_eps = (float)config_double(reader, keys, family->norm_eps, 1e-30, 0.999, false);
   }
@@ -388,6 +390,8 @@ static void read_biases(config_reader_t *reader, const family_t *family, bluepri
   if (family->o_bias_key != NULL)
     bp->o_bias = config_bool(reader, KEYS(family->o_bias_key), bp->o_bias);
   bp->mlp_bias = family->mlp_bias || mlp;
+  if (family->head_bias_key != NULL)
+    bp->head_bias = config_bool(reader, KEYS(family->head_bias_key), false);
   if (family->mlp_bias_key_also != NULL)
     bp->mlp_bias = config_bool(reader, KEYS(family->mlp_bias_key_also), bp->mlp_bias);
 }

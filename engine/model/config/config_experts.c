@@ -82,18 +82,27 @@ static void read_counts(config_reader_t *reader, const family_t *family, bluepri
   }
 }
 
+/* SparseMixer takes two experts, whatever their number says: others are refused. */
+static void read_mixer(config_reader_t *reader, blueprint_t *bp) {
+  bp->routing = ROUTING_MIXER;
+  bp->nearness = 2 * config_double(reader, KEYS("router_jitter_noise"), 0.01, 0, 1e3, false);
+  if (bp->experts_top != 2)
+    config_refuse(reader, "num_experts_per_tok", NULL, "is %d, supported: 2", bp->experts_top);
+}
+
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint) {
   if (family->expert_keys == EXPERTS_NONE) return;
   if (family->expert_keys == EXPERTS_GEMMA4) {
     config_read_beside(reader, blueprint);
     return;
   }
-  if (family->routing != ROUTING_LOGITS) {
+  if (family->routing != ROUTING_LOGITS && family->routing != ROUTING_MIXER) {
     config_read_router(reader, family, blueprint);
     return;
   }
   read_counts(reader, family, blueprint);
   blueprint->experts_normalise = true;
+  if (family->routing == ROUTING_MIXER) read_mixer(reader, blueprint);
   if (family->expert_keys == EXPERTS_QWEN || family->expert_keys == EXPERTS_OLMOE)
     blueprint->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
   if (reader->code != 0) return;

@@ -130,8 +130,6 @@ static const struct {
     {"MixFormerSequential", "newer files of the same model are (PhiForCausalLM)"},
     {"Baichuan", "it needs a norm of the head's rows, and ALiBi"},
     {"Phi3Small", "it needs attention to blocks of keys"},
-    {"Phimoe", "it needs the router SparseMixer"},
-    {"PhiMoE", "it needs the router SparseMixer"},
     {"BitNet", "it needs norms inside of the blocks"},
     {"CodeGen", "it needs the order of its q, k and v"},
     {"BailingHybrid", "it needs layers of linear attention"},

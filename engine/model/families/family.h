@@ -37,7 +37,7 @@ typedef struct family {
   int32_t eos_id, bos_id; /* -1 = none */
   double norm_eps, rope_theta /* 0 = must be given */;
   bool rms_by_key;          /* of NORM_LAYER: NORM_RMS where rms_norm_eps is given */
-  const char *norm_eps_key; /* of an RMSNorm, beside rms_norm_eps; NULL = no such key */
+  const char *norm_eps_key; /* of an RMSNorm beside rms_norm_eps, of a LayerNorm alone; or NULL */
   const char *activation;
   bool tied;
   /* rules */
@@ -49,6 +49,7 @@ typedef struct family {
   const char *qkv_bias_key, *o_bias_key;
   const char *attention_bias_key; /* switches q, k, v and o biases; NULL = no such key */
   const char *mlp_bias_key, *mlp_bias_key_also;
+  const char *head_bias_key;   /* switches the bias of the head; NULL = no such key */
   bool bias_default;           /* value of those keys when absent */
   bool qk_norm, norm_plus_one; /* (1 + w) norms */
   const char *qk_norm_key;     /* NULL = no such key */

@@ -70,6 +70,7 @@ typedef enum when {
   WHEN_ALWAYS,
   WHEN_UNTIED,
   WHEN_HEAD, /* the model has a head */
+  WHEN_HEAD_BIAS,
   WHEN_PROJECTED,
   WHEN_FINAL_NORM,
   WHEN_NORM_AFFINE,

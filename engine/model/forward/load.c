@@ -293,6 +293,7 @@ static void load_experts(model_load_t *load, const model_t *model, layer_t *laye
       .share_floor = (float)bp->share_floor,
       .share_factor = (float)bp->share_factor,
       .share_more = (float)bp->share_more,
+      .nearness = (float)bp->nearness,
       .activation = bp->activation,
       .router = matrix_as(load, i, 1, &router, DTYPE_F32, false),
       .router_bias = vector(load, i, true, 1, &router),

@@ -140,6 +140,7 @@ static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (by_distance && ops->values == NULL) return "scores by distance";
   if (bp->shared_mean && ops->state == NULL) return "mean of experts";
   if (bp->expert_in > 0 && ops->per_layer == NULL) return "experts of a smaller vector";
+  if (bp->routing == ROUTING_MIXER && ops->values == NULL) return "router";
   bool missing = bp->num_experts > 0 && (ops->moe == NULL || ops->gated_add == NULL);
   return missing ? "experts" : NULL;
 }

@@ -139,6 +139,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_ALWAYS: return true;
   case WHEN_UNTIED: return !bp->tied && (!bp->headless || bp->encoder.judges);
   case WHEN_HEAD: return !bp->headless;
+  case WHEN_HEAD_BIAS: return !bp->headless && bp->head_bias;
   case WHEN_PROJECTED: return bp->embed_size != bp->hidden_size;
   case WHEN_FINAL_NORM: return bp->final_norm && bp->norm_affine;
   case WHEN_NORM_AFFINE: return bp->norm_affine;

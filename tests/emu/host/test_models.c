@@ -76,7 +76,8 @@ static bool is_lacking(const vector_case_t *c) {
   inferd_error_t error = {0};
   cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
   bool lacking = bp.kv_rank > 0 || bp.layer_scalars || bp.qkv_limit > 0 || bp.alibi_max > 0 ||
-                 bp.distance_buckets > 0 || bp.expert_in > 0 || bp.xielu || bp.num_streams > 0;
+                 bp.distance_buckets > 0 || bp.expert_in > 0 || bp.xielu || bp.num_streams > 0 ||
+                 bp.routing == ROUTING_MIXER;
   blueprint_free(&bp);
   return lacking;
 }
@@ -221,4 +222,5 @@ Test(models, what_the_back_end_lacks_is_refused_by_name) {
   check_refused("gemma4-");
   check_refused("recent-apertus");
   check_refused("recent-gemma3n");
+  check_refused("recent-phimoe");
 }

@@ -32,11 +32,34 @@ static inline void naive_keep_groups(const moe_t *moe, double *choice) {
   free(rank);
 }
 
+/* Of ROUTING_MIXER: turn by turn the largest logit that was not taken, and its softmax over those
+ * that are near it and were not taken. */
+static inline void naive_mix(const moe_t *moe, const float *logits, double *shares) {
+  const int32_t count = moe->num_experts;
+  for (int32_t e = 0; e < count; e++) shares[e] = 0;
+  for (int turn = 0; turn < 2; turn++) {
+    int32_t best = -1;
+    double total = 0;
+    for (int32_t e = 0; e < count; e++)
+      if (shares[e] == 0 && (best < 0 || logits[e] > logits[best])) best = e;
+    for (int32_t e = 0; e < count; e++) {
+      const double size = fmax(fabs((double)logits[e]), logits[best]);
+      const bool is_far = ((double)logits[best] - logits[e]) / size > (double)moe->nearness;
+      if (shares[e] == 0 && !is_far) total += exp((double)logits[e] - logits[best]);
+    }
+    shares[best] = 1 / total;
+  }
+}
+
 /* shares[E]: 0 for an expert that the row does not take. `choice_bias` [E] or NULL. */
 static inline void naive_route(const moe_t *moe, const float *logits, const float *choice_bias,
                                double *shares) {
   const int32_t count = moe->num_experts;
   const bool scored = moe->routing != ROUTING_LOGITS;
+  if (moe->routing == ROUTING_MIXER) {
+    naive_mix(moe, logits, shares);
+    return;
+  }
   double all = 0, chosen = 0;
   double *choice = calloc((size_t)count, sizeof(double));
   for (int32_t e = 0; e < count; e++) all += exp((double)logits[e]);

@@ -497,7 +497,6 @@ Test(families, variants_of_encoders_are_refused) {
 
 Test(families, refusals_say_what_is_needed) {
   static const char *const cases[][2] = {
-      {ARCHITECTURE("PhiMoEForCausalLM") "}", "it needs the router SparseMixer"},
       {ARCHITECTURE("DeepseekV32ForCausalLM") "}",
        "\"DeepseekV32ForCausalLM\" is not supported; it "
        "needs attention to tokens that an indexer"},

@@ -1,5 +1,5 @@
 /* test_published.c: configurations with the sizes and kinds of keys of published mixtures of
- * experts, and of Gemma 4.
+ * experts, and of Gemma 3n and 4.
  *
  * Written by hand after them, not copies. Most keys say nothing about the computation and must not
  * be refused; the numbers of parameters are those of transformers' models of the same sizes.
@@ -237,4 +237,73 @@ Test(published, gemma4_with_experts) {
             "\"sliding_attention\",\"sliding_attention\",\"full_attention\"]},"
             "\"vision_config\":{\"hidden_size\":1152,\"model_type\":\"gemma4_vision\"}}",
             25233141790);
+}
+
+Test(published, gemma3n) {
+  published("Gemma 3n E4B",
+            "{\"architectures\":[\"Gemma3nForConditionalGeneration\"],"
+            "\"audio_config\":{\"hidden_size\":1536,\"model_type\":\"gemma3n_audio\"},"
+            "\"audio_soft_tokens_per_image\":188,\"audio_token_id\":262273,\"eos_token_id\":[1,"
+            "106],\"model_type\":\"gemma3n\","
+            "\"text_config\":{\"activation_sparsity_pattern\":[0.95,0.95,0.95,0.95,0.95,0.95,"
+            "0.95,0.95,0.95,0.95,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,"
+            "0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0],\"altup_active_idx\":0,"
+            "\"altup_coef_clip\":120.0,\"altup_correct_scale\":true,"
+            "\"altup_lr_multiplier\":1.0,\"altup_num_inputs\":4,\"attention_bias\":false,"
+            "\"attention_dropout\":0.0,\"final_logit_softcapping\":30.0,\"head_dim\":256,"
+            "\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":2048,"
+            "\"hidden_size_per_layer_input\":256,\"initializer_range\":0.02,"
+            "\"intermediate_size\":[16384,16384,16384,16384,16384,16384,16384,16384,16384,"
+            "16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,"
+            "16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,16384,16384],"
+            "\"laurel_rank\":64,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"full_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"full_attention\",\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"
+            "\"max_position_embeddings\":32768,\"model_type\":\"gemma3n_text\","
+            "\"num_attention_heads\":8,\"num_hidden_layers\":35,\"num_key_value_heads\":2,"
+            "\"num_kv_shared_layers\":15,\"query_pre_attn_scalar\":256,\"rms_norm_eps\":1e-06,"
+            "\"rope_local_base_freq\":10000.0,\"rope_scaling\":null,\"rope_theta\":1000000.0,"
+            "\"sliding_window\":512,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,"
+            "\"vocab_size\":262400,\"vocab_size_per_layer_input\":262144},"
+            "\"torch_dtype\":\"bfloat16\",\"vision_config\":{\"hidden_size\":2048,"
+            "\"model_type\":\"gemma3n_vision\"},\"vision_soft_tokens_per_image\":256}",
+            6835235568);
+}
+
+Test(published, phi_mixture) {
+  published("Phi-3.5-MoE",
+            "{\"architectures\":[\"PhiMoEForCausalLM\"],\"attention_bias\":true,"
+            "\"attention_dropout\":0.0,"
+            "\"auto_map\":{\"AutoConfig\":\"configuration_phimoe.PhiMoEConfig\","
+            "\"AutoModelForCausalLM\":\"modeling_phimoe.PhiMoEForCausalLM\"},"
+            "\"bos_token_id\":1,\"eos_token_id\":32000,\"hidden_act\":\"silu\","
+            "\"hidden_dropout\":0.0,\"hidden_size\":4096,\"initializer_range\":0.02,"
+            "\"input_jitter_noise\":0.01,\"intermediate_size\":6400,\"lm_head_bias\":true,"
+            "\"max_position_embeddings\":131072,\"model_type\":\"phimoe\","
+            "\"num_attention_heads\":32,\"num_experts_per_tok\":2,\"num_hidden_layers\":32,"
+            "\"num_key_value_heads\":8,\"num_local_experts\":16,"
+            "\"original_max_position_embeddings\":4096,\"output_router_logits\":false,"
+            "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"long_factor\":[1.1,1.1,1.1,1.1,1.1,1.1,"
+            "1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,"
+            "1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,"
+            "1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1,1.1],"
+            "\"long_mscale\":1.243163121016122,\"original_max_position_embeddings\":4096,"
+            "\"short_factor\":[1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,"
+            "1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,"
+            "1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0,"
+            "1.0,1.0,1.0,1.0,1.0,1.0,1.0,1.0],\"short_mscale\":1.243163121016122,"
+            "\"type\":\"longrope\"},\"rope_theta\":10000.0,\"router_aux_loss_coef\":0.0,"
+            "\"router_jitter_noise\":0.01,\"sliding_window\":131072,"
+            "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,"
+            "\"vocab_size\":32064}",
+            41873153344);
 }
