@@ -330,8 +330,22 @@ static void run_state(const device_t *d, const batch_t *b, int32_t row, const se
   states_run_row(b, row, q, ids);
 }
 
+/* What kernels take their grids and tables from. */
+static void check_bounds(const batch_t *b) {
+  int32_t queries = 0, length = 0;
+  for (int32_t r = 0; r < b->num_reqs; r++) {
+    const int32_t count = b->query_start_loc[r + 1] - b->query_start_loc[r];
+    if (count > queries) queries = count;
+    if (b->seq_lens[r] > length) length = b->seq_lens[r];
+  }
+  REQUIRE(b->max_query_len == queries && b->max_seq_len == length,
+          "a batch says rows of %d tokens at most in sequences of %d, they have %d in %d",
+          b->max_query_len, b->max_seq_len, queries, length);
+}
+
 static void sim_begin(device_t *d, const batch_t *b) {
   d->batch = b;
+  check_bounds(b);
   d->is_predicting = predicts_runs(b);
   if (d->is_predicting) {
     predicts_begin(b);

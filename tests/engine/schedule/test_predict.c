@@ -134,11 +134,13 @@ Test(predict, a_head_that_is_right_has_every_token_accepted, .timeout = 300) {
   expect_all_accepted(&plain, &drafted, 96);
 }
 
-/* A model with a head, whose steps `begin` sees, too. */
-static engine_options_t watched(void (*begin)(device_t *device, const batch_t *batch)) {
+/* A model with a head, whose steps `begin` and `end` see, too. */
+static engine_options_t watched(void (*begin)(device_t *device, const batch_t *batch),
+                                int (*end)(device_t *device, inferd_error_t *error)) {
   static ops_t ops;
   ops = ops_cpu;
   ops.begin = begin;
+  ops.end = end;
   engine_options_t o = options_of("tests/vectors/eagle/qwen3-target", 0);
   o = with_head(o, "tests/vectors/eagle/qwen3", 2);
   o.ops = &ops;
@@ -158,7 +160,7 @@ static void count_begin(device_t *device, const batch_t *batch) {
 /* Two prompts with 20 tokens in common share part of a block; nothing drafts in the step that
  * copies it. */
 Test(predict, the_cache_of_a_head_has_all_copies) {
-  const engine_options_t o = watched(count_begin);
+  const engine_options_t o = watched(count_begin, ops_cpu.end);
   client_t *c = client_new(&o);
   for (int i = 0; i < 2; i++) {
     job_t *job = client_job(c, 24, 3, 1);
@@ -186,7 +188,7 @@ static void note_slots(device_t *device, const batch_t *batch) {
 /* Its blocks stay in the prefix cache: whoever finds them drafts from what the head made of them.
  * The token behind the last one is not known. */
 Test(predict, a_prompt_that_ends_with_its_step_is_followed) {
-  const engine_options_t o = watched(note_slots);
+  const engine_options_t o = watched(note_slots, ops_cpu.end);
   for (int kind = 0; kind < 3; kind++) {
     model_device = NULL;
     num_slots[0] = num_slots[1] = 0;
@@ -210,7 +212,7 @@ Test(predict, a_prompt_that_ends_with_its_step_is_followed) {
  * step is committed. From then on the prompt is the client's, who may have freed it. */
 Test(predict, a_prompt_that_ends_before_its_step_is_not_followed) {
   static const int32_t stop = 66; /* "a" */
-  engine_options_t o = watched(note_slots);
+  engine_options_t o = watched(note_slots, ops_cpu.end);
   o.model_dir = "tests/fixtures/tiny";
   o.skip_tokenizer = false;
   o.draft_model_dir = "tests/fixtures/eagle";
@@ -227,6 +229,34 @@ Test(predict, a_prompt_that_ends_before_its_step_is_not_followed) {
   ASSERT_EQ(num_slots[0], 40);
   ASSERT_EQ(num_slots[1], 0);
   grammar_unref(job->request.grammar);
+  client_free(c);
+}
+
+static int32_t num_of_head; /* steps */
+
+static void count_head(device_t *device, const batch_t *batch) {
+  if (model_device == NULL) model_device = device;
+  num_of_head += device != model_device;
+  ops_cpu.begin(device, batch);
+}
+
+static int fail_head(device_t *device, inferd_error_t *error) {
+  const int code = ops_cpu.end(device, error);
+  return device == model_device ? code : error_set(error, ERR_INTERNAL, NULL, "the head is ill");
+}
+
+Test(predict, nothing_is_drafted_once_a_head_has_failed) {
+  const engine_options_t o = watched(count_head, fail_head);
+  client_t *c = client_new(&o);
+  for (int i = 0; i < 2; i++) {
+    job_t *job = client_job(c, 40, 20, 1);
+    job->request.params.ignore_eos = true;
+    ASSERT_EQ(client_submit(c, job), 0);
+    client_run(c);
+    ASSERT_EQ(job->num_output, 20);
+  }
+  ASSERT_EQ(num_of_head, 1);
+  ASSERT_EQ(client_stats(c).draft_tokens, 0);
   client_free(c);
 }
 

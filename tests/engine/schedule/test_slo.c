@@ -1,4 +1,6 @@
 /* test_slo.c: the order by size and age, what is too late, and how many may decode. */
+#include "engine/schedule/state/snapshots.h"
+#include "engine/schedule/table.h"
 #include "tests/engine/support.h"
 #include "tests/expect.h"
 
@@ -78,6 +80,34 @@ Test(slo, what_the_cache_has_does_not_count) {
   }
   EXPECT_EQ(next_of(rig), 2);
   EXPECT_EQ(next_of(rig), 1);
+  rig_free(rig);
+}
+
+/* A state is known behind a snapshot alone, so the blocks behind the last one are computed again. */
+Test(slo, with_states_what_stands_before_a_snapshot_does_not_count) {
+  enum { BLOCK = 4, TOKENS = 64 };
+  rig_t *rig = rig_with(1, 0);
+  snapshots_t *snapshots;
+  inferd_error_t error;
+  block_key_t keys[TOKENS / BLOCK];
+  add(rig, 0, TOKENS);
+  EXPECT_EQ(next_of(rig), 0);
+  for (int32_t at = 0; at < TOKENS; at++) rig->ids[1][at] = at;
+  prefix_keys(rig->pool, 0, rig->ids[1], TOKENS / BLOCK, keys);
+  rig->requests[1].prompt_keys = keys;
+  const group_t *group = rig_add(rig, TOKENS, 1, 0);
+  ASSERT_EQ(snapshots_new(2, 100, rig->pool, &snapshots, &error), 0);
+  EXPECT_EQ(table_count_cached(rig->scheduler, &group->sequence), TOKENS - BLOCK);
+  rig->pool->snapshots = snapshots;
+  rig->scheduler->options.has_states = true;
+  EXPECT_EQ(table_count_cached(rig->scheduler, &group->sequence), 0);
+  for (int32_t count = 8; count < TOKENS / BLOCK; count += 7) {
+    const int32_t block = prefix_find_key(rig->pool, &keys[count - 1]);
+    ASSERT_GT(snapshots_attach(snapshots, snapshots_take(snapshots), block), 0);
+    EXPECT_EQ(table_count_cached(rig->scheduler, &group->sequence), count * BLOCK);
+  }
+  rig->pool->snapshots = NULL;
+  snapshots_free(snapshots);
   rig_free(rig);
 }
 
