@@ -109,13 +109,13 @@ bool config_may_change(enum config_option option);
 bool config_same(const config_t *left, const config_t *right, enum config_option option);
 /* Exchanges the values of one option and their origins. */
 void config_exchange(config_t *left, config_t *right, enum config_option option);
-
+/* The same for the sections [model NAME]. */
 void config_exchange_sections(config_t *left, config_t *right);
 
 /* Prints every effective value with its origin, `key = value  # origin`. API keys are masked. */
 void config_dump(const config_t *config, FILE *out);
 /* Returns what takes the place of a command of Ollama or vLLM here, and whose it is, or NULL if
- * `word` is none: "inferd top" of "ps". */
+ * `word` is none: "inferd serve MODEL; ..." of "run". */
 const char *config_command_elsewhere(const char *word, const char **program);
 /* Prints help. `topic`: NULL = the main options, one screen; "all"; the name of a group ("memory");
  * or a word. Returns the number of options printed. */

@@ -171,6 +171,9 @@ static entry_t *make_room(grammar_cache_t *cache, size_t bytes) {
   }
 }
 
+/* One grammar that took more of the budget than this part would drive out too many others. */
+enum { LARGEST_PART = 4 };
+
 /* Stores a grammar and owns the key. If another thread stored an equal key before, *grammar becomes
  * the grammar of that thread. */
 static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_bytes,
@@ -180,7 +183,7 @@ static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_by
   if (entry != NULL) {
     grammar_unref(*grammar);
     *grammar = grammar_ref(entry->grammar);
-  } else if (bytes <= cache->bytes_max / 4 && (entry = make_room(cache, bytes)) != NULL) {
+  } else if (bytes <= cache->bytes_max / LARGEST_PART && (entry = make_room(cache, bytes)) != NULL) {
     *entry = (entry_t){hash, ++cache->clock, key, key_bytes, bytes, grammar_ref(*grammar)};
     cache->stats.bytes += bytes;
     cache->stats.entries++;

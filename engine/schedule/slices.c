@@ -20,7 +20,7 @@ bool slices_wanted(const scheduler_t *scheduler, const sequence_t *seq) {
     return false;
   if (scheduler->pool->caching && seq->group->request->prompt_keys == NULL) return false;
   if (scheduler->pool->snapshots != NULL) return false; /* it must be known where a hit ends */
-  if (table_prompt_holder(scheduler, seq) != NULL) return false;
+  if (table_prompt_holder(scheduler, seq) != NULL) return false; /* a choice shares its blocks */
   return scheduler_blocks_for(scheduler, sequence_num_tokens(seq)) > options->slice_blocks;
 }
 

@@ -36,7 +36,6 @@ bool value_length(const value_t *value, uint32_t *out) {
   case VALUE_DICT: *out = value->dict->count; return true;
   case VALUE_VIEW: *out = value->view->dict->count; return true;
   case VALUE_RANGE: *out = value->range->count; return true;
-  case VALUE_LOOP: return false;
   default: return false;
   }
 }
@@ -72,7 +71,8 @@ double value_number(const value_t *value) {
   return value->type == VALUE_INT ? (double)value->integer : (double)value->boolean;
 }
 
-/* -1, 0, 1, or 2 when one is not a number. Python compares int and float exactly. */
+/* -1, 0, 1 as in strcmp, or 2 if either is NaN. As in Python an int and a float are compared
+ * exactly: not rounded to a float first. */
 static int compare_numbers(const value_t *left, const value_t *right) {
   int64_t x, y;
   if (value_integer(left, &x) && value_integer(right, &y)) return x < y ? -1 : x > y;

@@ -36,7 +36,8 @@ typedef struct amx_work {
   const quant_work_t *chunk;
   const uint8_t *x[TILE_SIDE]; /* staged rows; the last one is repeated if there are fewer */
   int64_t ldx;
-  int32_t row, group;
+  int32_t row;       /* the first of them */
+  int32_t group;     /* depth of one product: that of the weights' groups, 32 at most */
   bool is_signed;    /* the weights are signed levels, not unsigned codes */
   const char *ahead; /* next panel, of which each step prefetches `lines` lines */
   int32_t lines;

@@ -1,6 +1,7 @@
 /* build.h: what the files of this folder share, and drafts that need more than compile.h has.
  *
- * Part of a compilation, on its thread.
+ * Part of a compilation, on its thread. A "need" is how many frames of the stack of texts in
+ * progress (program.h) the cheapest end of something takes; NONE = it cannot end.
  */
 #ifndef INFERD_ENGINE_GRAMMAR_NODES_BUILD_H
 #define INFERD_ENGINE_GRAMMAR_NODES_BUILD_H
@@ -13,14 +14,14 @@ typedef struct presence_draft {
   uint32_t without, with; /* the next state; NONE = no object continues this way */
 } presence_draft_t;
 
-/* Frames that an object takes beyond its own level: those of its required members. */
-/* Frames that the extra members take which must come; NONE = they cannot. */
-uint32_t build_witness_need(compile_t *compile, const object_draft_t *draft);
+/* The need of an object beyond its own level: that of the members which it must have. */
 uint32_t build_object_need(compile_t *compile, const grammar_node_t *node);
+/* The need of the extra members that must come. */
+uint32_t build_witness_need(compile_t *compile, const object_draft_t *draft);
 /* Tries and tables of an object, once it is known which members can occur. */
 void build_object_finish(compile_t *compile, uint32_t object);
-/* build_presence.c: frames that the members take which the condition of an object demands; NONE =
- * no object satisfies it. */
+/* The need of the members that the condition of an object demands; NONE = no object satisfies it.
+ * In build_presence.c, as the next one. */
 uint32_t build_presence_need(compile_t *compile, object_draft_t *draft);
 /* Copies the condition to the object, whose names are numbered. index_of: of the draft's members.
  */

@@ -1,7 +1,14 @@
 /* chat_load.c: finds and compiles the chat templates of a model.
  *
  * The loading thread only. No file of a model directory is executed, and none names another file:
- * only fixed names are read, each up to a bound.
+ * only fixed names are read, each up to a bound. The first that has a template wins:
+ *
+ * 1. --chat-template;
+ * 2. chat_template.jinja, and the folders chat_templates and additional_chat_templates;
+ * 3. the field "chat_template" of chat_template.json, which models that see have;
+ * 4. that field of tokenizer_config.json.
+ *
+ * A GGUF file has them among its metadata. If one that is found does not compile, none is used.
  */
 #include "engine/base/buffer.h"
 #include "engine/file/gguf.h"
