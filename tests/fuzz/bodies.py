@@ -256,7 +256,8 @@ def agree(r, route, body):
 
 REQUIRED = {"/score": ("queries", "documents"), "/rerank": ("documents",), "/tokenize": ("prompt",),
             "/v2/rerank": ("documents",), "/v1/completions": ("prompt", "max_tokens"),
-            "/v1/chat/completions": ("max_tokens",), "/v1/responses": ("max_output_tokens",)}
+            "/v1/chat/completions": ("max_tokens",), "/v1/responses": ("max_output_tokens",),
+            "/completion": ("n_predict",), "/infill": ("n_predict",)}  # else up to the context
 ALIASES = {"texts", "items", "text_1", "text_2", "data_1", "data_2", "truncate", "return_text",
            "truncation_direction"}  # second names: one of each pair is given
 

@@ -30,7 +30,7 @@ MUTATIONS = 400
 def ear(request, keys, tmp_path_factory):
     model = hearing.make(tmp_path_factory.mktemp("ear") / "model", encoder_layers=1,
                          decoder_layers=1, d_model=16, encoder_attention_heads=1,
-                         decoder_attention_heads=1)
+                         decoder_attention_heads=1, max_target_positions=64)
     server = Server(request.config.getoption("--inferd"), model, "--api-key-file", keys,
                     "--metrics-auth", "off", "--max-audio-seconds", 60, key=HONEST)
     yield server
