@@ -183,7 +183,8 @@ static void keep(grammar_cache_t *cache, uint64_t hash, char *key, size_t key_by
   if (entry != NULL) {
     grammar_unref(*grammar);
     *grammar = grammar_ref(entry->grammar);
-  } else if (bytes <= cache->bytes_max / LARGEST_PART && (entry = make_room(cache, bytes)) != NULL) {
+  } else if (bytes <= cache->bytes_max / LARGEST_PART &&
+             (entry = make_room(cache, bytes)) != NULL) {
     *entry = (entry_t){hash, ++cache->clock, key, key_bytes, bytes, grammar_ref(*grammar)};
     cache->stats.bytes += bytes;
     cache->stats.entries++;

@@ -83,7 +83,8 @@ Test(slo, what_the_cache_has_does_not_count) {
   rig_free(rig);
 }
 
-/* A state is known behind a snapshot alone, so the blocks behind the last one are computed again. */
+/* A state is known behind a snapshot alone, so the blocks behind the last one are computed again.
+ */
 Test(slo, with_states_what_stands_before_a_snapshot_does_not_count) {
   enum { BLOCK = 4, TOKENS = 64 };
   rig_t *rig = rig_with(1, 0);
