@@ -83,6 +83,7 @@ void batch_free(batch_t *batch) {
   free(batch->seen_room);
   free(batch->cross_table);
   free(batch->cross_lens);
+  free(batch->cross_weights);
   free(batch);
 }
 
@@ -112,7 +113,10 @@ int batch_cross(batch_t *batch, int32_t reqs_max, cross_blocks_t *blocks) {
   batch->cross_blocks = blocks;
   batch->cross_table = calloc((size_t)reqs_max, sizeof *batch->cross_table);
   batch->cross_lens = calloc((size_t)reqs_max, sizeof *batch->cross_lens);
-  return batch->cross_table != NULL && batch->cross_lens != NULL ? 0 : -1;
+  batch->cross_weights = calloc((size_t)reqs_max, sizeof *batch->cross_weights);
+  const bool complete =
+      batch->cross_table != NULL && batch->cross_lens != NULL && batch->cross_weights != NULL;
+  return complete ? 0 : -1;
 }
 
 static void select_index(batch_t *batch, int32_t index, int32_t row, int32_t target) {
@@ -233,6 +237,14 @@ static bool sees(const plan_t *plan) {
   return false;
 }
 
+/* The encoder's rows that a row sees, and what its request wants of the weights. */
+static void cross(batch_t *batch, const plan_entry_t *entry, int32_t row) {
+  const request_t *request = entry->sequence->group->request;
+  batch->cross_table[row] = cross_blocks_use(batch->cross_blocks, request, &batch->cross_lens[row]);
+  batch->cross_weights[row] = request->cross_weights;
+  batch->num_weighed += request->cross_weights != NULL;
+}
+
 /* The tokens of an entry, and the rows that it selects. */
 static void add_tokens(batch_t *batch, plan_entry_t *entry, int32_t row) {
   const sequence_t *seq = entry->sequence;
@@ -286,7 +298,7 @@ static void prefetch_later(const plan_t *plan, int32_t i, int32_t block_shift) {
 
 void batch_build(batch_t *batch, const plan_t *plan) {
   batch->num_tokens = batch->num_selected = batch->num_copies = batch->num_adapted = 0;
-  batch->num_state_saves = batch->num_embedded = 0;
+  batch->num_state_saves = batch->num_embedded = batch->num_weighed = 0;
   if (batch->image_rows != NULL) image_rows_launch(batch->image_rows);
   if (batch->cross_blocks != NULL) cross_blocks_launch(batch->cross_blocks);
   const bool seeing = batch->image_rows != NULL && sees(plan);
@@ -305,9 +317,7 @@ void batch_build(batch_t *batch, const plan_t *plan) {
     batch->block_table[r] = entry->blocks;
     batch->do_sample[r] = entry->do_sample;
     batch->state_slots[r] = entry->states != NULL ? entry->sequence->state.slot : 0;
-    if (batch->cross_blocks != NULL)
-      batch->cross_table[r] = cross_blocks_use(batch->cross_blocks, entry->sequence->group->request,
-                                               &batch->cross_lens[r]);
+    if (batch->cross_blocks != NULL) cross(batch, entry, r);
     save_states(batch, entry, r);
     batch->max_query_len = MAX(batch->max_query_len, entry->num_tokens);
     batch->max_seq_len = MAX(batch->max_seq_len, batch->seq_lens[r]);

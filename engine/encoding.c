@@ -319,10 +319,28 @@ bool encoding_work(engine_t *engine) {
 
 /* ---- the door ---- */
 
+/* What is wrong here is the server's mistake, or that of the model's files. */
+static int check_weights(const engine_t *engine, const request_t *request, inferd_error_t *error) {
+  const cross_weights_t *weights = request->cross_weights;
+  const blueprint_t *bp = &engine->blueprint;
+  if (weights == NULL) return 0;
+  if (engine->ops->cross->weigh == NULL)
+    return error_set(error, ERR_UNSUPPORTED_PARAMETER, NULL,
+                     "Device %s does not tell the weights of attention.", engine->ops->name);
+  bool right = weights->num_heads > 0 && weights->first >= 0 && weights->count > 0 &&
+               weights->count <= request->num_prompt_tokens - weights->first &&
+               weights->columns > 0 && weights->columns <= request->source->length;
+  for (int32_t i = 0; i < weights->num_heads && right; i++)
+    right = weights->heads[i].layer >= 0 && weights->heads[i].layer < bp->num_layers &&
+            weights->heads[i].head >= 0 && weights->heads[i].head < bp->num_heads;
+  if (right) return 0;
+  return error_set(error, ERR_INTERNAL, NULL, "Weights of attention that are none were asked for.");
+}
+
 int encoding_check(const engine_t *engine, const request_t *request, inferd_error_t *error) {
   const source_info_t *info = engine->info.source;
   const encoder_source_t *source = request->source;
-  if (info == NULL && source == NULL) return 0;
+  if (info == NULL && source == NULL && request->cross_weights == NULL) return 0;
   if (info == NULL)
     return error_set(error, ERR_BAD_REQUEST, "prompt", "No encoder stands before the model.");
   if (source == NULL || (info->columns > 0 ? source->rows == NULL : source->ids == NULL))
@@ -332,7 +350,8 @@ int encoding_check(const engine_t *engine, const request_t *request, inferd_erro
     return error_set(error, ERR_BAD_REQUEST, "prompt",
                      "This model's encoder reads %d positions. However, the request has %d.",
                      info->longest, source->length);
-  if (source->length >= 1 && source->length <= info->longest) return 0;
+  if (source->length >= 1 && source->length <= info->longest)
+    return check_weights(engine, request, error);
   return error_set(error, ERR_CONTEXT_LENGTH, "prompt",
                    "This model's encoder reads at most %d tokens. However, the prompt has %d.",
                    info->longest, source->length);

@@ -7,6 +7,7 @@
 #ifndef INFERD_ENGINE_REQUEST_H
 #define INFERD_ENGINE_REQUEST_H
 
+#include "engine/device/cross_weights.h"
 #include "engine/device/sampling_params.h"
 #include "engine/embedding.h"
 #include "engine/encoder_source.h"
@@ -33,6 +34,8 @@ typedef struct request {
   int32_t num_images;    /* 0 = text alone */
   const encoder_source_t *source; /* of an encoder before the model, the server's; NULL = none */
   const prompt_rows_t *rows;      /* in the place of prompt_ids, the server's; NULL = it is ids */
+  /* Of the attention to its rows: then all of the prompt is computed. The server's; NULL = none */
+  const cross_weights_t *cross_weights;
   int32_t second_text;     /* the first token of type 1: of a pair of texts; 0 = all have type 0 */
   const stop_set_t *stops; /* NULL = none */
   struct grammar

@@ -14,6 +14,7 @@
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/isa/attend.h"
+#include "engine/device/cross_weights.h"
 
 #include <math.h>
 #include <string.h>
@@ -412,15 +413,20 @@ static float *partial_rows(const attending_t *job, const item_t *item, int32_t s
   return job->device->partials + row * job->device->partial_stride;
 }
 
-static void attend_task(void *context, int64_t first, int64_t last, int worker) {
-  const attending_t *job = context;
-  device_t *device = job->device;
-  attention_scratch_t *scratch = &device->attention[worker];
+static void begin_scratch(const attending_t *job, attention_scratch_t *scratch, int worker) {
+  const device_t *device = job->device;
   scratch->strip.segment_keys =
       device->kv.block_size < SEGMENT_KEYS ? device->kv.block_size : SEGMENT_KEYS;
   scratch->strip.k_stride = device->kv.int8 ? SEGMENT_KEYS : device->key_stride;
   scratch->worker = worker;
   scratch->strip.head_dim = job->kind->head_dim;
+}
+
+static void attend_task(void *context, int64_t first, int64_t last, int worker) {
+  const attending_t *job = context;
+  device_t *device = job->device;
+  attention_scratch_t *scratch = &device->attention[worker];
+  begin_scratch(job, scratch, worker);
   for (int64_t unit = first; unit < last; unit++) {
     int32_t kv_head = (int32_t)(unit / device->num_items);
     const item_t *item = &device->items[unit % device->num_items];
@@ -568,4 +574,69 @@ void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attenti
                      .at_once = at_once,
                      .rows = tile_rows(device, attention, at_once)};
   run(&job);
+}
+
+/* ---- weights that requests ask for ---- */
+
+typedef struct weighing {
+  attending_t attending;
+  int32_t layer; /* of the decoder */
+} weighing_t;
+
+/* Online over strips, as above: scores of the columns that are kept become weights at the end. */
+static void weigh_token(const attending_t *job, const item_t *item, int32_t head, int32_t columns,
+                        float *out, attention_scratch_t *scratch) {
+  const attention_t *attention = job->attention;
+  const device_t *device = job->device;
+  const int32_t len = device->batch->cross_lens[item->request], keys = scratch->strip.segment_keys;
+  const float *q = job->qkv + item->token * job->width + (int64_t)head * attention->head_dim;
+  float max = -INFINITY, sum = 0;
+  for (int32_t i = 0; i < attention->head_dim; i++) scratch->q[i] = q[i] * attention->scale;
+  for (int32_t base = 0; base < len; base += STRIP_KEYS) {
+    const int32_t last = MIN(len - base, STRIP_KEYS), end = DIV_UP(last, keys);
+    load_strip(job, item, head / job->group, base, 0, end, scratch, &scratch->strip);
+    device->kernels->scores[job->dtype](scratch->scores, scratch->q, job->kind->head_stride, 1,
+                                        &scratch->strip, 0, end);
+    const int32_t kept = MAX(MIN(columns - base, last), 0);
+    if (kept > 0) memcpy(out + base, scratch->scores, (size_t)kept * sizeof *out);
+    (void)device->kernels->softmax(scratch->scores, 0, last, attention->softcap, &max, &sum);
+  }
+  for (int32_t i = 0; i < columns; i++) out[i] = expf(out[i] - max) / sum;
+}
+
+static void weigh_task(void *context, int64_t first, int64_t last, int worker) {
+  const weighing_t *weighing = context;
+  const attending_t *job = &weighing->attending;
+  const batch_t *batch = job->device->batch;
+  attention_scratch_t *scratch = &job->device->attention[worker];
+  begin_scratch(job, scratch, worker);
+  for (int64_t token = first; token < last; token++) {
+    const int32_t row = batch->request_row[token];
+    const cross_weights_t *weights = batch->cross_weights[row];
+    const int32_t at = weights != NULL ? batch->positions[token] - weights->first : -1;
+    if (at < 0 || at >= weights->count) continue;
+    const item_t item = {.request = row, .token = (int32_t)token, .count = 1};
+    for (int32_t i = 0; i < weights->num_heads; i++) {
+      if (weights->heads[i].layer != weighing->layer) continue;
+      float *out = weights->out + ((int64_t)i * weights->count + at) * weights->columns;
+      weigh_token(job, &item, weights->heads[i].head, weights->columns, out, scratch);
+    }
+  }
+}
+
+void cpu_cross_weigh(device_t *device, const act_t *q, const attention_t *attention,
+                     int32_t layer) {
+  if (device->batch->num_weighed == 0) return;
+  check(device, attention);
+  CHECK(attention->crosses && attention->softcap == 0);
+  weighing_t job = {
+      .attending = {.device = device,
+                    .attention = attention,
+                    .kind = kv_place(device, attention, 0).kind,
+                    .qkv = FLOATS(q),
+                    .group = attention->num_heads / attention->num_kv_heads,
+                    .width = attention_width(attention),
+                    .dtype = device->kv.int8 ? device->kernels->kv8_type : device->kv.dtype},
+      .layer = layer};
+  pool_run(device->pool, weigh_task, &job, device->batch->num_tokens, 1);
 }

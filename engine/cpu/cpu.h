@@ -148,13 +148,16 @@ const rope_table_t *rope_table(device_t *device, const rope_t *rope);
 
 /* attention.c */
 void cpu_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *attention);
+void cpu_cross_weigh(device_t *device, const act_t *q, const attention_t *attention, int32_t layer);
 /* out[T, Hq, rank] = sums of latent rows for q[T, Hq, R + r]. The heads are divided into groups:
  * attention->num_kv_heads of them, although the pool has one head. */
 void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
                       int32_t rank);
 
-/* kv.c, latent.c, swap.c, per_layer.c, altup.c, linear.c, tower.c */
-extern const cross_ops_t cpu_cross_ops;
+/* kv.c */
+void cpu_cross_store(device_t *device, const act_t *kv, const attention_t *attention,
+                     const int32_t *blocks, int32_t first, int32_t rows);
+/* latent.c, swap.c, per_layer.c, altup.c, linear.c, tower.c */
 extern const latent_ops_t cpu_latent_ops;
 extern const swap_ops_t cpu_swap_ops;
 extern const per_layer_ops_t cpu_per_layer_ops;

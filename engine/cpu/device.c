@@ -190,6 +190,9 @@ static int cpu_end(device_t *device, inferd_error_t *error) {
   return ERR_DEVICE_FAILED;
 }
 
+static const cross_ops_t cross_ops = {
+    .look_up = cpu_cross_look_up, .store = cpu_cross_store, .weigh = cpu_cross_weigh};
+
 const ops_t ops_cpu = {
     .name = "cpu",
     .step_ms = 60,
@@ -240,6 +243,6 @@ const ops_t ops_cpu = {
     .values = &cpu_value_ops,
     .drafts = &cpu_draft_ops,
     .tower = &cpu_tower_ops,
-    .cross = &cpu_cross_ops,
+    .cross = &cross_ops,
     .ranks = &cpu_rank_ops,
 };

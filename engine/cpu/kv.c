@@ -353,15 +353,13 @@ static void cross_task(void *context, int64_t first, int64_t last, int worker) {
   }
 }
 
-static void cross_store(device_t *device, const act_t *kv, const attention_t *attention,
-                        const int32_t *blocks, int32_t first, int32_t rows) {
+void cpu_cross_store(device_t *device, const act_t *kv, const attention_t *attention,
+                     const int32_t *blocks, int32_t first, int32_t rows) {
   kv_check(device, attention);
   crossing_t job = {device, FLOATS(kv), attention, blocks, first};
   const int64_t width = 2 * (int64_t)attention->num_kv_heads * attention->head_dim;
   pool_run(device->pool, cross_task, &job, rows, INLINE_ELEMENTS / width + 1);
 }
-
-const cross_ops_t cpu_cross_ops = {.look_up = cpu_cross_look_up, .store = cross_store};
 
 void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row) {
   int64_t size = device->kv.block_size;

@@ -30,6 +30,8 @@ typedef struct state_save {
   int32_t slot;
 } state_save_t;
 
+struct cross_weights; /* cross_weights.h */
+
 typedef struct batch {
   int32_t num_tokens; /* T */
   int32_t num_reqs;   /* R */
@@ -81,8 +83,10 @@ typedef struct batch {
   int32_t *rope_room, *seen_room; /* seen_room NULL = no layer sees pictures whole */
   /* Of batch_cross, where a decoder sees the rows of an encoder; else NULL: of each row the blocks
    * in which K and V of its encoder's rows lie, and how many rows these are, at least 1. */
-  const int32_t **cross_table; /* [R] -> block numbers */
-  int32_t *cross_lens;         /* [R] */
+  const int32_t **cross_table;                /* [R] -> block numbers */
+  int32_t *cross_lens;                        /* [R] */
+  const struct cross_weights **cross_weights; /* [R] what cross_ops_t.weigh fills; NULL = nothing */
+  int32_t num_weighed;                        /* rows of which that is not NULL */
   struct cross_blocks *cross_blocks;
   /* The selected rows: tokens whose logits, or hidden states to be pooled, are needed. */
   int32_t num_selected;            /* S */

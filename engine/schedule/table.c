@@ -119,12 +119,14 @@ static bool is_pooled(const sequence_t *seq) {
   }
 }
 
-/* A request that scores or pools its prompt needs the hidden states of these positions once. */
+/* A request that scores or pools its prompt needs the hidden states of these positions once. One
+ * that wants the weights of its attention computes all of it. */
 static bool may_match(const scheduler_t *scheduler, const sequence_t *seq) {
   const group_t *group = seq->group;
   bool scored = group->request->params.num_prompt_logprobs < 0 ||
                 group->sequence.num_scored >= seq->num_prompt_tokens - 1;
-  return shares_content(scheduler, seq) && scored && is_pooled(seq);
+  const bool weighed = group->request->cross_weights == NULL;
+  return shares_content(scheduler, seq) && scored && weighed && is_pooled(seq);
 }
 
 /* The ids of a block; there may be no row yet. */

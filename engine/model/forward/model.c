@@ -748,6 +748,8 @@ static void cross_block(model_t *model, const layer_t *layer, act_t *out, const 
   device_t *device = model->device;
   const cross_layer_t *cross = &layer->cross;
   ops->linear(device, model->qkv, in, cross->q, cross->q_bias, NULL, rows);
+  if (ops->cross->weigh != NULL)
+    ops->cross->weigh(device, model->qkv, &cross->attention, (int32_t)(layer - model->layers));
   ops->attention(device, model->attn, model->qkv, &cross->attention);
   ops->linear(device, out, model->attn, cross->o, cross->o_bias, residual, rows);
 }

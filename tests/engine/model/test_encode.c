@@ -2,6 +2,7 @@
  * (scripts/vectors/crossed.py), and their bits: whatever the parts, the runs and the threads.
  */
 #include "engine/base/util.h"
+#include "engine/device/cross_weights.h"
 #include "engine/model/forward/encode.h"
 #include "engine/model/sizes.h"
 #include "engine/model/source/model_file.h"
@@ -115,12 +116,14 @@ static float *encode(crossed_t *crossed, int32_t run, int64_t work) {
 }
 
 /* Logits of the decoder for ids[count], of which all are computed in one step behind the source of
- * run `run`; free() it. */
-static float *decode(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t count) {
+ * run `run`, and what is asked of the weights; free() it. */
+static float *decode_weighed(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t count,
+                             const cross_weights_t *weights) {
   int32_t positions[TOKENS_MAX], zeros[TOKENS_MAX] = {0}, all[TOKENS_MAX], blocks[TOKENS_MAX];
   int64_t slots[TOKENS_MAX];
   int32_t starts[] = {0, count}, computed[] = {0}, lens[] = {count}, sources[] = {crossed->length};
   const int32_t *table[] = {blocks}, *cross[] = {crossed->blocks[run]};
+  const cross_weights_t *asked[] = {weights};
   inferd_error_t error = {0};
   for (int32_t i = 0; i < count; i++) {
     positions[i] = all[i] = i;
@@ -147,6 +150,8 @@ static float *decode(crossed_t *crossed, int32_t run, const int32_t *ids, int32_
                          .num_groups = 1,
                          .cross_table = cross,
                          .cross_lens = sources,
+                         .cross_weights = asked,
+                         .num_weighed = weights != NULL,
                          .num_selected = count,
                          .selected_token_indices = all};
   const size_t vocab = (size_t)crossed->decoder_print.vocab_size;
@@ -157,6 +162,10 @@ static float *decode(crossed_t *crossed, int32_t run, const int32_t *ids, int32_
   ASSERT_EQ(ops_cpu.end(crossed->device, &error), 0);
   ops_cpu.read_logits(crossed->device, logits, count);
   return logits;
+}
+
+static float *decode(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t count) {
+  return decode_weighed(crossed, run, ids, count, NULL);
 }
 
 static double logprob(const float *logits, int32_t vocab, int32_t id) {
@@ -297,5 +306,42 @@ Test(encode, bf16_is_near) {
   for (int64_t i = 0; i < (int64_t)count * crossed.decoder_print.vocab_size; i++)
     cr_assert(isfinite(logits[i]));
   free(rows), free(logits);
+  crossed_close(&crossed);
+}
+
+/* Weights of tokens that were asked for add up to 1 and are those of fewer columns and tokens, too;
+ * to ask changes no logit. tests/parity/parity_speech.py compares them with transformers'. */
+Test(encode, weights_of_cross_attention_are_told) {
+  crossed_t crossed;
+  int32_t ids[TOKENS_MAX], first;
+  crossed_open(&crossed, "bart", 2, -1);
+  free(encode(&crossed, 0, INT64_MAX));
+  const int32_t count = take_ids(&crossed, ids, &first), length = crossed.length;
+  const int32_t layer = crossed.decoder_print.num_layers - 1;
+  const cross_head_t heads[] = {{0, 0}, {layer, crossed.decoder_print.num_heads - 1}};
+  float *all = calloc((size_t)(2 * count * length), sizeof *all), *some = calloc((size_t)length, 4);
+  cross_weights_t asked = {
+      .heads = heads, .num_heads = 2, .count = count, .columns = length, .out = all};
+  float *plain = decode(&crossed, 0, ids, count);
+  float *weighed = decode_weighed(&crossed, 0, ids, count, &asked);
+  ASSERT_EQ(memcmp(plain, weighed,
+                   (size_t)count * (size_t)crossed.decoder_print.vocab_size * sizeof *plain),
+            0);
+  for (int32_t row = 0; row < 2 * count; row++) {
+    double sum = 0;
+    for (int32_t i = 0; i < length; i++) sum += (double)all[row * length + i];
+    cr_assert(fabs(sum - 1) < 1e-5, "row %d: %g", row, sum);
+  }
+  cr_assert(memcmp(all, all + count * length, (size_t)length * sizeof *all) != 0);
+  asked = (cross_weights_t){.heads = heads + 1,
+                            .num_heads = 1,
+                            .first = count - 1,
+                            .count = 1,
+                            .columns = length - 1,
+                            .out = some};
+  free(decode_weighed(&crossed, 0, ids, count, &asked));
+  ASSERT_EQ(memcmp(some, all + (2 * count - 1) * length, (size_t)(length - 1) * sizeof *all), 0);
+  ASSERT_EQ(some[length - 1], 0);
+  free(plain), free(weighed), free(all), free(some);
   crossed_close(&crossed);
 }

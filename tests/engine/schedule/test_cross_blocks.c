@@ -285,6 +285,23 @@ Test(sources, equal_decoder_prompts_behind_two_sources_share_no_block) {
   rig_free(rig);
 }
 
+/* What it asks for is there once it has been computed. */
+Test(sources, who_asks_for_weights_computes_all_of_the_prompt) {
+  cross_blocks_t *cross;
+  rig_t *rig = make(&cross);
+  encoder_source_t sources[3];
+  const cross_weights_t asked = {.num_heads = 1, .count = 1, .columns = 1};
+  group_t *one = add(rig, &sources[0], 1);
+  fill(cross, one);
+  ASSERT_EQ(run(rig, one), 0);
+  group_t *asks = add(rig, &sources[1], 1);
+  asks->request->cross_weights = &asked;
+  ASSERT_EQ(run(rig, asks), 0);
+  ASSERT_EQ(run(rig, add(rig, &sources[2], 1)), PROMPT - 1);
+  cross_blocks_free(cross);
+  rig_free(rig);
+}
+
 Test(sources, what_a_running_group_reads_stays) {
   cross_blocks_t *cross;
   rig_t *rig = make(&cross);
