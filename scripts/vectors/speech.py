@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Writes what transformers says of speech, and files of sound, to tests/vectors:
 
-    scripts/vectors/speech.py [mel | rules | files | model | lengths]...
+    scripts/vectors/speech.py [mel | rules | align | files | model | lengths]...
                     needs transformers and soundfile
 
 mel.jsonl           a signal (tests/engine/audio/signals.h draws the same), and some values of the
                     spectrogram that WhisperFeatureExtractor makes of it, computed in double
 speech_rules.jsonl  logits, the output so far, and which ids WhisperTimeStampLogitsProcessor and
                     SuppressTokensAtBeginLogitsProcessor leave
+speech_align.jsonl  drawn weights of cross attention, and the rows of the encoder at which
+                    transformers lets tokens begin
 speech/whisper      a tiny model, and the segments that transformers makes of a drawn sound
 sound_files.jsonl   a file in base64 with a tone of 0.25 s, its rate and channels, and the level of
                     the tone; or that it is `refused`, and by which words
@@ -122,6 +124,29 @@ def rules():
     write("speech_rules.jsonl", rows)
 
 
+# ---- align ----
+
+def align():
+    import torch
+    from transformers.models.whisper.generation_whisper import (_dynamic_time_warping,
+                                                                _median_filter)
+    random, rows = np.random.default_rng(38), []
+    for case in range(100):
+        heads, count = int(random.integers(1, 4)), int(random.integers(1 + case % 4, 11))
+        columns, width = int(random.integers(1, 40)), [7, 1, 3, 5][case % 4]
+        weights = random.dirichlet(np.full(columns, 0.3), (heads, count)).round(4)
+        if case % 5 == 0:  # a column that no token sees is no number there
+            weights[:, :, int(random.integers(columns))] = 0
+        drawn = torch.tensor(weights[None], dtype=torch.float32)
+        deviation = torch.std(drawn, dim=-2, keepdim=True, unbiased=False)
+        made = (drawn - torch.mean(drawn, dim=-2, keepdim=True)) / deviation
+        made = _median_filter(made, width).mean(dim=1)[0]
+        texts, times = _dynamic_time_warping(-made.double().numpy())
+        first = [int(times[texts == i].min()) for i in range(count)]
+        rows.append({"width": width, "weights": weights.tolist(), "rows": first})
+    write("speech_align.jsonl", rows)
+
+
 # ---- model ----
 
 def model():
@@ -223,7 +248,8 @@ def lengths():
 
 
 def main():
-    known = {"mel": mel, "rules": rules, "files": files, "model": model, "lengths": lengths}
+    known = {"mel": mel, "rules": rules, "align": align, "files": files, "model": model,
+             "lengths": lengths}
     for name in sys.argv[1:] or known:
         known[name]()
 
