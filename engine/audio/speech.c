@@ -1,6 +1,7 @@
 /* speech.c: see speech.h. At the start of the engine; no state. */
 #include "engine/audio/speech.h"
 
+#include "engine/audio/align.h"
 #include "engine/audio/mel.h"
 
 #include <string.h>
@@ -98,6 +99,58 @@ static int take_rules(const id_source_t *source, speech_rules_t *out) {
   return 0;
 }
 
+/* ---- heads whose attention follows the sound ---- */
+
+static int take_size(const json_t *config, const char *name, int64_t *out, inferd_error_t *error) {
+  if (json_int64(json_get(config, name), out) && *out > 0 && *out <= INT32_MAX) return 0;
+  return error_set(error, ERR_MODEL_MALFORMED, NULL, "config.json: %s is no number of them", name);
+}
+
+/* [[layer, head], ...]. A list with one that is not in the decoder is none. */
+static int take_listed(const id_source_t *source, int64_t layers, int64_t heads, speech_t *out) {
+  const json_t *list = json_get(source->generation, "alignment_heads");
+  if (list == NULL || list->type != JSON_ARRAY) return 0;
+  bool inside = true;
+  JSON_EACH(pair, list) {
+    int64_t layer = -1, head = -1;
+    const json_t *first = pair->type == JSON_ARRAY ? json_first(pair) : NULL;
+    if (out->num_heads == SPEECH_HEADS_MAX) return fail(source, "alignment_heads", "has too many");
+    if (first == NULL || pair->count != 2 || !json_int64(first, &layer) ||
+        !json_int64(json_next(first), &head) || layer < 0 || head < 0)
+      return fail(source, "alignment_heads", "has no pairs of a layer and a head");
+    inside = inside && layer < layers && head < heads;
+    out->heads[out->num_heads++] = (cross_head_t){(int32_t)layer, (int32_t)head};
+  }
+  if (!inside) out->num_heads = 0;
+  return 0;
+}
+
+static int take_heads(const id_source_t *source, const json_t *config, speech_t *out) {
+  int64_t layers = 0, heads = 0;
+  int code = take_size(config, "decoder_layers", &layers, source->error);
+  if (code == 0) code = take_size(config, "decoder_attention_heads", &heads, source->error);
+  if (code == 0) code = take_listed(source, layers, heads, out);
+  if (code != 0 || out->num_heads > 0) return code;
+  for (int64_t i = layers / 2 * heads; i < layers * heads; i++) {
+    if (out->num_heads == SPEECH_HEADS_MAX) break;
+    out->heads[out->num_heads++] = (cross_head_t){(int32_t)(i / heads), (int32_t)(i % heads)};
+  }
+  return 0;
+}
+
+static int take_median(const json_t *config, speech_t *out, inferd_error_t *error) {
+  const json_t *value = json_get(config, "median_filter_width");
+  int64_t width = 7; /* as transformers has it where the file says nothing */
+  if (value != NULL && value->type != JSON_NULL && !json_int64(value, &width)) width = 0;
+  if (width < 1 || width > ALIGN_MEDIAN_MAX || width % 2 == 0)
+    return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                     "config.json: median_filter_width must be odd, 1 to %d", ALIGN_MEDIAN_MAX);
+  out->median_width = (int32_t)width;
+  return 0;
+}
+
+/* ---- all of it ---- */
+
 int speech_read(const json_t *generation, const json_t *config, int32_t vocab_size, speech_t *out,
                 inferd_error_t *error) {
   const id_source_t source = {generation, vocab_size, error};
@@ -117,6 +170,8 @@ int speech_read(const json_t *generation, const json_t *config, int32_t vocab_si
   if (code == 0)
     code = take_list(&source, "suppress_tokens", SPEECH_SUPPRESSED_MAX, out->suppressed,
                      &out->num_suppressed);
+  if (code == 0) code = take_heads(&source, config, out);
+  if (code == 0) code = take_median(config, out, error);
   if (code == 0) code = take_rules(&source, &out->rules);
   out->no_speech_id = out->rules.no_stamps_id - 1;
   return code;

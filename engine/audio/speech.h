@@ -7,12 +7,14 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
+#include "engine/device/cross_weights.h"
 #include "engine/device/speech_rules.h"
 
 enum {
   SPEECH_LANGUAGES_MAX = 128,
   SPEECH_CODE_MAX = 8,         /* bytes of the code of a language, with the terminator */
   SPEECH_SUPPRESSED_MAX = 256, /* ids that are never drawn */
+  SPEECH_HEADS_MAX = 512,      /* that say when a token was said */
   SPEECH_STAMPS_A_SECOND = 50
 };
 
@@ -32,6 +34,12 @@ typedef struct speech {
   int32_t suppressed[SPEECH_SUPPRESSED_MAX];
   int32_t num_suppressed;
   speech_rules_t rules; /* with `stamps` */
+  /* alignment_heads, whose cross attention follows the sound. Where the files name none, or some
+   * that the decoder has not (distilled models keep the list of a larger one): as openai-whisper
+   * has it, all heads of the last half of its layers. */
+  cross_head_t heads[SPEECH_HEADS_MAX];
+  int32_t num_heads;    /* at least 1 */
+  int32_t median_width; /* of the filter over their weights: odd */
 } speech_t;
 
 /* Reads generation_config.json and config.json, for a vocabulary of vocab_size. Returns 0, or
