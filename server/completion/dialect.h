@@ -108,8 +108,10 @@ extern const dialect_t text_dialect, chat_dialect; /* sse.c */
 /* completion.c: takes a request of a route of this dialect. Loop thread; handlers call it. */
 void completion_start(exchange_t *exchange, const dialect_t *dialect);
 
-/* events.c: submits the input's request at the end of the turn. Called by `again` alone. */
+/* events.c: submits the input's request at the end of the turn. Called by `again`; by the end of a
+ * job, which then calls completions_submit, as there is no turn. Both inside completions_enter. */
 void input_submit(input_t *input);
+void completions_submit(completions_t *live);
 /* events.c: the job of `settle` has ended; completion->settling is false again. Loop thread, inside
  * completions_enter. */
 void completion_settled(completion_t *completion);

@@ -378,6 +378,14 @@ static void go_again(completions_t *live, completion_t *completion) {
   completion_release(completion);
 }
 
+void completions_submit(completions_t *live) {
+  while (live->again != NULL) {
+    completion_t *completion = live->again;
+    live->again = completion->next_again;
+    go_again(live, completion);
+  }
+}
+
 static void on_done(completions_t *live, input_t *input, const event_t *event) {
   completion_t *completion = input->completion;
   bool failed = event->finish == FINISH_ERROR || event->finish == FINISH_ABORT;
@@ -427,11 +435,7 @@ void completions_drain_events(server_t *server) {
   live->now_ns = clock_now_ns();
   engine_drain(server->engine, on_event, live);
   stage_log_engine(server);
-  while (live->again != NULL) {
-    completion_t *completion = live->again;
-    live->again = completion->next_again;
-    go_again(live, completion);
-  }
+  completions_submit(live);
   while (live->dirty != NULL) {
     choice_t *choice = live->dirty;
     live->dirty = choice->next_dirty;
