@@ -108,6 +108,17 @@ bool audio_again(input_t *input);
 double audio_mean_logprob(const audio_window_t *window); /* of a token, the end among them */
 bool audio_is_silent(const audio_window_t *window);
 
+/* words.c: a word of a segment. */
+typedef struct audio_word {
+  size_t at, length;      /* its text in that of all, without the spaces around it */
+  int32_t first, num_ids; /* of the segment's ids */
+} audio_word_t;
+/* Finds at most words[count] in ids[count], and appends their texts to `text`, which is empty.
+ * `language`: its code, or NULL. Returns how many there are, none of them empty, or
+ * ERR_NO_MEMORY. */
+int32_t audio_find_words(const tokenizer_t *tokenizer, const char *language, const int32_t *ids,
+                         int32_t count, audio_word_t *words, buffer_t *text);
+
 /* ratio.c: a text that repeats itself is shorter than this many times what zlib makes of it. */
 #define AUDIO_RATIO_HIGH 2.4
 /* Bytes of the text of ids by those that zlib makes of it; 0 without text, or memory. */

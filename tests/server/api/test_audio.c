@@ -2,6 +2,7 @@
 #include "server/audio/audio.h"
 #include "server/http/multipart.h"
 #include "tests/expect.h"
+#include "tests/server/api/fake.h"
 
 #include <stdlib.h>
 
@@ -131,4 +132,42 @@ Test(audio, times_have_hours_and_are_rounded) {
   buffer_char(&out, '\0');
   EXPECT_STR_EQ(out.data, "01:02:04,000 00:00:00.000");
   buffer_free(&out);
+}
+
+/* Words as "[text first+ids]", of a text whose bytes are its ids. */
+static void expect_words(const char *language, const char *spoken, const char *expected) {
+  int32_t ids[64], count = 0;
+  audio_word_t words[64];
+  buffer_t text = {0}, out = {0};
+  for (const char *at = spoken; *at != '\0'; at++)
+    ids[count++] = *at == '~' ? FAKE_THE : (int32_t)(unsigned char)*at;
+  const int32_t found = audio_find_words(NULL, language, ids, count, words, &text);
+  for (int32_t i = 0; i < found; i++) {
+    buffer_char(&out, '[');
+    buffer_append(&out, text.data + words[i].at, words[i].length);
+    buffer_char(&out, ' ');
+    buffer_int(&out, words[i].first);
+    buffer_char(&out, '+');
+    buffer_int(&out, words[i].num_ids);
+    buffer_char(&out, ']');
+  }
+  buffer_char(&out, '\0');
+  EXPECT_STR_EQ(out.data, expected);
+  buffer_free(&text);
+  buffer_free(&out);
+}
+
+/* tests/parity/parity_speech.py compares more of them with WhisperTokenizer. */
+Test(audio, words_begin_at_spaces_and_keep_their_marks) {
+  expect_words("en", "", "");
+  expect_words("en", "Hi", "[Hi 0+2]");
+  expect_words("en", " Hi, you.", "[Hi, 0+4][you. 4+5]");
+  expect_words("en", "say~ cat", "[say 0+3][the 3+1][cat 4+4]");
+  expect_words(NULL, "say \"yes!\"", "[say 0+3][\"yes!\" 3+7]");
+  expect_words("en", "a (b) c", "[a 0+1][(b) 1+4][c 5+2]");
+  expect_words("en", "a-b", "[a 0+1][-b 1+2]");
+  expect_words("en", ".", "[. 0+1]");
+  expect_words("en", " ", "");
+  expect_words("zh", "ab,c", "[a 0+1][b, 1+2][c 3+1]");
+  expect_words("yue", "a b", "[a 0+1][b 1+2]");
 }
