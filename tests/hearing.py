@@ -120,13 +120,24 @@ def quieten_stamps(path, width):
     path.write_bytes(data)
 
 
-def make(directory, seed=1, english=False, talks=False, **changes):
-    """A model; `changes` are of config.json. `talks`: it draws text where it may draw stamps."""
+def heads_of(config):
+    """Every second head of the decoder, as if their attention followed the sound."""
+    return [[layer, head] for layer in range(config["decoder_layers"])
+            for head in range(0, config["decoder_attention_heads"], 2)]
+
+
+def make(directory, seed=1, english=False, talks=False, heads=None, **changes):
+    """A model; `changes` are of config.json. `talks`: it draws text where it may draw stamps.
+    `heads`: its alignment_heads; [] = its files name none."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     config = config_of(**changes)
     (directory / "config.json").write_text(json.dumps(config, indent=1))
-    (directory / "generation_config.json").write_text(json.dumps(generation_of(english)))
+    generation = generation_of(english)
+    heads = heads_of(config) if heads is None else heads
+    if heads:
+        generation["alignment_heads"] = heads
+    (directory / "generation_config.json").write_text(json.dumps(generation))
     (directory / "preprocessor_config.json").write_text(json.dumps({
         "feature_extractor_type": "WhisperFeatureExtractor", "feature_size":
         config["num_mel_bins"], "sampling_rate": RATE, "hop_length": 160, "n_fft": 400,

@@ -4,8 +4,8 @@
  * (engine/audio/windows.h): the encoder before the model reads the window's spectrogram, and the
  * decoder has two rounds. The first is one token behind the token that starts a transcript: the
  * language, where the form does not name it, and how likely there is no speech. The second writes
- * the text. request.c reads, rounds.c decides, segments.c puts ids in the form of answers, writer.c
- * prints.
+ * the text. Where words have times, a third one reads it again. request.c reads, rounds.c decides,
+ * align.c finds times, segments.c and words.c put ids in the form of answers, writer.c prints.
  */
 #ifndef INFERD_SERVER_AUDIO_AUDIO_H
 #define INFERD_SERVER_AUDIO_AUDIO_H
@@ -28,11 +28,13 @@ typedef enum audio_shape {
 typedef struct audio_fields {
   const json_t *model, *language, *prompt;
   float temperature;
-  bool stream, has_granularities;
+  bool stream, has_granularities, words, segments;
   audio_shape_t shape;
 } audio_fields_t;
 
-typedef enum audio_round { AUDIO_START, AUDIO_WRITE, AUDIO_DONE } audio_round_t;
+typedef enum audio_round { AUDIO_START, AUDIO_WRITE, AUDIO_ALIGN, AUDIO_DONE } audio_round_t;
+
+typedef struct audio_align audio_align_t; /* align.c */
 
 /* A window of the sound: one input of the completion. Rows lie in completion->lent. */
 typedef struct audio_window {
@@ -46,6 +48,9 @@ typedef struct audio_window {
   int32_t *ids;       /* [num_ids] of the round, in the arena; room for ids_max */
   int32_t num_ids;
   size_t sent; /* stream: bytes of its text */
+  /* With times of words, else NULL: the rows of the encoder at which ids begin, [num_ids], -1 =
+   * before the first; once the last job of the window has ended. */
+  int32_t *rows;
 } audio_window_t;
 
 /* Lies in the arena of the completion. */
@@ -54,7 +59,7 @@ typedef struct audio_state {
   const char *type; /* Content-Type of the request */
   audio_shape_t shape;
   float temperature;
-  bool stream;
+  bool stream, words, segments;
   const speech_language_t *language; /* NULL = not known yet, or the model has none */
   speech_rules_t rules;              /* of the second round */
   token_sequence_t *suppressed;      /* [num_suppressed] single ids that are never drawn */
@@ -66,9 +71,11 @@ typedef struct audio_state {
   int32_t num_prompt_ids;
   audio_window_t *windows;
   int32_t num_windows, ids_max;
-  int32_t num_begun;  /* windows[0 .. num_begun) are the engine's, or were */
-  double duration_s;  /* of the sound */
-  uint64_t helper_ns; /* of the process that decoded it */
+  audio_align_t *align; /* with times of words, else NULL */
+  void *align_memory;   /* in completion->lent, behind the rows */
+  int32_t num_begun;    /* windows[0 .. num_begun) are the engine's, or were */
+  double duration_s;    /* of the sound */
+  uint64_t helper_ns;   /* of the process that decoded it */
   /* the writer, loop thread */
   int32_t writing; /* stream: the window whose text goes out */
   buffer_t text;   /* stream: all of it */
@@ -107,6 +114,17 @@ void audio_drawn(choice_t *choice, const event_t *event);
 bool audio_again(input_t *input);
 double audio_mean_logprob(const audio_window_t *window); /* of a token, the end among them */
 bool audio_is_silent(const audio_window_t *window);
+
+/* align.c: the third round, of answers with times of words. `bytes`: of the memory that its weights
+ * need, once windows are cut; it lies behind the rows in completion->lent. audio_align_new: returns
+ * false if memory is short. `ask`: what a window has written is complete; returns false if it has
+ * no words. `read`: a pass over it has ended; returns true if another one follows. The answer waits
+ * for the job of the last one (settle). */
+size_t audio_align_bytes(const completion_t *completion);
+bool audio_align_new(completion_t *completion, void *memory);
+bool audio_align_ask(input_t *input);
+bool audio_align_read(input_t *input);
+bool audio_settle(completion_t *completion);
 
 /* words.c: a word of a segment. */
 typedef struct audio_word {

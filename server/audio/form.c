@@ -39,12 +39,11 @@ static int read_audio_granularities(reader_t *reader, const field_t *field, cons
   if (value->type != JSON_ARRAY) return field_fail_type(reader, field->name, "an array", value);
   fields->has_granularities = true;
   JSON_EACH(element, value) {
-    if (json_equals(element, "segment")) continue;
-    if (json_equals(element, "word"))
-      return error_set(reader->error, ERR_UNSUPPORTED_PARAMETER, field->name,
-                       "Times of words are not supported; 'timestamp_granularities[]' takes "
-                       "\"segment\".");
-    return field_fail_value(reader, field->name, "\"segment\"", element);
+    const bool segment = json_equals(element, "segment"), word = json_equals(element, "word");
+    if (!segment && !word)
+      return field_fail_value(reader, field->name, "\"segment\" or \"word\"", element);
+    fields->segments = fields->segments || segment;
+    fields->words = fields->words || word;
   }
   return 0;
 }

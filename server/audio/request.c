@@ -169,13 +169,15 @@ static int cut_windows(completion_t *completion, const audio_sound_t *sound,
 static int make_rows(completion_t *completion, const audio_sound_t *sound, inferd_error_t *error) {
   audio_state_t *state = audio_state(completion);
   const size_t values = row_values(completion), windows = (size_t)state->num_windows;
-  const size_t bytes = windows * values * sizeof(float);
+  const size_t row_bytes = windows * values * sizeof(float);
+  const size_t bytes = row_bytes + (state->words ? audio_align_bytes(completion) : 0);
   held_t *lent = &completion->lent;
   if (!charge_resize(&lent->charge, sound->count * sizeof *sound->samples + bytes))
     return ledger_refuse(&lent->charge, error);
   lent->bytes = malloc(bytes);
   mel_t *mel = mel_new(completion->info->speech->bands);
   int code = lent->bytes == NULL || mel == NULL ? refuse_memory(error) : 0;
+  if (code == 0) state->align_memory = lent->bytes + row_bytes;
   for (size_t i = 0; code == 0 && i < windows; i++) {
     audio_window_t *window = &state->windows[i];
     const size_t at = (size_t)(window->begin_s * AUDIO_RATE + 0.5);
@@ -221,6 +223,8 @@ static int take_fields(completion_t *completion, const audio_fields_t *fields,
   state->shape = fields->shape;
   state->temperature = fields->temperature;
   state->stream = fields->stream;
+  state->words = fields->words;
+  state->segments = fields->segments || !fields->words;
   if (code == 0) code = check_fields(completion, fields, error);
   return code == 0 ? take_prompt(completion, fields->prompt, error) : code;
 }

@@ -102,6 +102,8 @@ static int take_room(completion_t *completion) {
     state->windows[i].ids = arena_calloc(arena, ids, sizeof *state->windows[i].ids);
     if (state->windows[i].ids == NULL) return refuse_memory(completion);
   }
+  if (state->words && !audio_align_new(completion, state->align_memory))
+    return refuse_memory(completion);
   for (size_t i = 0; i < suppressed; i++)
     state->suppressed[i] = (token_sequence_t){&speech->suppressed[i], 1};
   state->num_suppressed = (int32_t)suppressed;
@@ -159,6 +161,7 @@ void audio_drawn(choice_t *choice, const event_t *event) {
     take_start(completion, window, event);
     return;
   }
+  if (window->round == AUDIO_ALIGN) return;
   window->logprob_sum += (double)event->logprob;
   if (event->token_id == completion->info->speech->rules.eos_id) return;
   if (window->num_ids < state->ids_max) window->ids[window->num_ids++] = event->token_id;
@@ -184,6 +187,11 @@ static bool try_again(const audio_state_t *state, input_t *input) {
   return true;
 }
 
+/* Whether the window is read again, for the times of its words. */
+static bool align(input_t *input) {
+  return !audio_is_silent(audio_window(input)) && audio_align_ask(input);
+}
+
 /* The next window begins when one has ended. */
 static void begin_next(completion_t *completion) {
   audio_state_t *state = audio_state(completion);
@@ -195,8 +203,9 @@ bool audio_again(input_t *input) {
   completion_t *completion = input->completion;
   audio_state_t *state = audio_state(completion);
   audio_window_t *window = audio_window(input);
-  if (window->round == AUDIO_WRITE && try_again(state, input)) return true;
-  if (window->round == AUDIO_WRITE) {
+  if (window->round == AUDIO_WRITE && (try_again(state, input) || align(input))) return true;
+  if (window->round == AUDIO_ALIGN && audio_align_read(input)) return true;
+  if (window->round != AUDIO_START) {
     window->round = AUDIO_DONE;
     begin_next(completion);
     return false;

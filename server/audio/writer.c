@@ -135,6 +135,56 @@ static void print_segments(buffer_t *out, const completion_t *completion) {
   buffer_free(&text);
 }
 
+/* When an id of a window begins; the one before the first stands at the window's begin. */
+static double begin_of(const audio_window_t *window, int32_t index) {
+  const int32_t row = index < 0 ? 0 : MAX(window->rows[index], 0);
+  return MIN(window->begin_s + (double)row / SPEECH_STAMPS_A_SECOND, window->end_s);
+}
+
+/* A word lasts from the begin of the token before it to that of its last one, as transformers has
+ * it: a token's weights are where the next one is said. */
+static void print_words(buffer_t *out, const completion_t *completion,
+                        const audio_segment_t *segment, bool *first) {
+  const audio_state_t *state = audio_state(completion);
+  const audio_window_t *window = segment->window;
+  const char *code = state->language != NULL ? state->language->code : NULL;
+  const int32_t place = (int32_t)(segment->ids - window->ids);
+  audio_word_t *words = calloc((size_t)segment->count, sizeof *words);
+  buffer_t text = {0};
+  const int32_t count = words != NULL ? audio_find_words(completion->tokenizer, code, segment->ids,
+                                                         segment->count, words, &text)
+                                      : ERR_NO_MEMORY;
+  out->failed = out->failed || count < 0;
+  for (int32_t i = 0; i < count; i++) {
+    const int32_t at = place + words[i].first;
+    buffer_text(out, *first ? "{\"word\":" : ",{\"word\":");
+    *first = false;
+    buffer_quote(out, text.data + words[i].at, words[i].length);
+    buffer_text(out, ",\"start\":");
+    print_number(out, begin_of(window, at - 1));
+    buffer_text(out, ",\"end\":");
+    print_number(out, begin_of(window, at + words[i].num_ids - 1));
+    buffer_char(out, '}');
+  }
+  buffer_free(&text);
+  free(words);
+}
+
+static void print_all_words(buffer_t *out, const completion_t *completion) {
+  const audio_state_t *state = audio_state(completion);
+  bool first = true;
+  buffer_text(out, ",\"words\":[");
+  for (int32_t i = 0; i < state->num_windows; i++) {
+    const audio_window_t *window = &state->windows[i];
+    audio_segment_t segment;
+    int32_t at = 0;
+    while (!audio_is_silent(window) &&
+           audio_next_segment(completion->info->speech, window, &at, &segment))
+      print_words(out, completion, &segment, &first);
+  }
+  buffer_char(out, ']');
+}
+
 static void print_verbose(buffer_t *out, const completion_t *completion, const buffer_t *text) {
   const audio_state_t *state = audio_state(completion);
   const char *name =
@@ -148,9 +198,12 @@ static void print_verbose(buffer_t *out, const completion_t *completion, const b
   print_number(out, state->duration_s);
   buffer_text(out, ",\"text\":");
   buffer_quote(out, text->data, text->length);
-  buffer_text(out, ",\"segments\":[");
-  print_segments(out, completion);
-  buffer_char(out, ']');
+  if (state->segments) {
+    buffer_text(out, ",\"segments\":[");
+    print_segments(out, completion);
+    buffer_char(out, ']');
+  }
+  if (state->words) print_all_words(out, completion);
   print_usage(out, state);
   buffer_char(out, '}');
 }
@@ -275,8 +328,9 @@ static bool open_translation(completion_t *completion) {
   {                                                                                                \
     .route = (label), .hears = true, .open = (opens), .unpack = audio_unpack,                      \
     .spread = audio_spread, .equip = audio_equip, .prepare = prepare, .drawn = audio_drawn,        \
-    .again = audio_again, .chunk = send_chunk, .done = send_done, .error = send_error,             \
-    .ping = send_ping, .response = print_response, .held = held, .free = audio_free                \
+    .again = audio_again, .settle = audio_settle, .chunk = send_chunk, .done = send_done,          \
+    .error = send_error, .ping = send_ping, .response = print_response, .held = held,              \
+    .free = audio_free                                                                             \
   }
 static const dialect_t transcriptions = AUDIO_DIALECT("/v1/audio/transcriptions", audio_open);
 static const dialect_t translations = AUDIO_DIALECT("/v1/audio/translations", open_translation);

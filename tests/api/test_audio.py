@@ -101,6 +101,95 @@ def test_the_committed_model_writes_what_transformers_writes(inferd):
         "segments"]
 
 
+def letters(text):
+    """Those of ASCII: broken characters are others where they are read piece by piece."""
+    return "".join(c for c in text if c.isascii() and c.isalnum())
+
+
+def words_of(client, file, kinds=("word",), **fields):
+    return ask(client, file, response_format="verbose_json", timestamp_granularities=list(kinds),
+               **fields)
+
+
+def test_words_have_times(client):
+    """tests/parity/parity_speech.py compares them with transformers'."""
+    for file, seconds in ((SHORT, 2.5), (LONG, 70)):
+        both = words_of(client, file, ("word", "segment"))
+        assert both.words and both.segments
+        assert letters("".join(w.word for w in both.words)) == letters(both.text)
+        assert all(0 <= w.start <= w.end <= seconds and w.word.strip() == w.word
+                   for w in both.words)
+        assert [w.start for w in both.words] == sorted(w.start for w in both.words)
+        assert len({w.start for w in both.words}) > 3
+        alone = words_of(client, file)
+        assert alone.words == both.words and alone.segments is None
+        assert ask(client, file, response_format="verbose_json").words is None
+
+
+def test_heads_that_no_file_names_are_those_of_the_last_half(inferd, tmp_path):
+    """Distilled models keep the list of a larger one, whose layers they have not."""
+    half = [[layer, head] for layer in (1, 2) for head in range(4)]  # of 3 layers: from 3 // 2 on
+    told = []
+    for name, heads in (("half", half), ("none", []), ("larger", [[0, 1], [3, 0]]),
+                        ("first", [[0, 0]])):
+        model = hearing.make(tmp_path / name / "ear", talks=True, heads=heads, decoder_layers=3)
+        with serving(inferd, model) as other:
+            client = openai.OpenAI(base_url=f"http://127.0.0.1:{other.port}/v1", api_key="none")
+            told.append(words_of(client, SHORT).words)
+    assert told[0] == told[1] == told[2] != told[3]
+
+
+def test_more_heads_than_a_pass_keeps_give_the_same_words(inferd, tmp_path):
+    """The mean over a list that stands there twice is that of one, and takes two passes."""
+    once = [[layer, head] for layer in (0, 1) for head in range(4)]
+    told = []
+    for name, heads in (("once", once), ("twice", once * 2), ("one more", [*once, *once[:1]])):
+        with serving(inferd, hearing.make(tmp_path / name / "ear", talks=True,
+                                          heads=heads)) as other:
+            client = openai.OpenAI(base_url=f"http://127.0.0.1:{other.port}/v1", api_key="none")
+            before = other.metric("inferd_prompt_tokens_total")
+            told.append((words_of(client, LONG).words,
+                         other.metric("inferd_prompt_tokens_total") - before))
+    assert told[0][0] == told[1][0] and len(told[2][0]) == len(told[0][0])
+    assert told[0][1] < told[1][1] == told[2][1]
+
+
+def test_words_are_those_of_the_last_try(client):
+    tried = words_of(client, SHORT, ("word", "segment"), temperature=0)
+    assert {round(segment.temperature, 1) for segment in tried.segments} == {1.0}
+    assert tried.words and all(letters(w.word) in letters(tried.text) for w in tried.words)
+
+
+def test_memory_of_words_is_taken_before_the_work(inferd, tmp_path):
+    """14 MB for what 4 heads give in a window of 30 s, beside 1 MB of its spectrogram."""
+    whole = hearing.wav(30, 4)
+    model = hearing.make(tmp_path / "ear", talks=True)
+    with serving(inferd, model, "--max-audio-seconds", 31, "--max-body-bytes", "2MiB",
+                 "--max-request-memory", "14MiB") as small:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{small.port}/v1", api_key="none",
+                               max_retries=0)
+        assert ask(client, whole).text
+        with pytest.raises(openai.InternalServerError) as caught:
+            words_of(client, whole)
+        assert caught.value.status_code == 503
+        assert words_of(client, SHORT).words
+        wait_until(lambda: small.metric("inferd_request_memory_bytes") == 0, "the ledger")
+
+
+def test_a_client_that_leaves_takes_its_words_along(server, client):
+    for wait in (0.02, 0.1, 0.3, 0.6):
+        with contextlib.suppress(openai.APITimeoutError):
+            words_of(client.with_options(timeout=wait, max_retries=0), LONG)
+    wait_until(server.idle, "the server to be idle", context=server.usage)
+
+
+def test_times_of_words_do_not_depend_on_who_else_speaks(client):
+    files = [hearing.wav(1 + i / 2, i) for i in range(6)]
+    alone = [words_of(client, file).words for file in files]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(lambda file: words_of(client, file).words, files * 2)) == alone * 2
+
+
 def test_a_stream_says_what_the_answer_says(client):
     for file in (SHORT, LONG):
         whole = ask(client, file)
@@ -181,8 +270,9 @@ def test_bad_windows_are_tried_again(client):
 @pytest.mark.parametrize("fields, param, words", [
     ({"response_format": "xml"}, "response_format", "verbose_json"),
     ({"response_format": "srt", "stream": True}, "stream", "json"),
-    ({"timestamp_granularities": ["word"], "response_format": "verbose_json"},
-     "timestamp_granularities[]", "Times of words"),
+    ({"timestamp_granularities": ["phrase"], "response_format": "verbose_json"},
+     "timestamp_granularities[]", "word"),
+    ({"timestamp_granularities": ["word"]}, "timestamp_granularities[]", "verbose_json"),
     ({"timestamp_granularities": ["segment"]}, "timestamp_granularities[]", "verbose_json"),
     ({"include": ["logprobs"]}, "include[]", "not supported"),
     ({"temperature": 1.5}, "temperature", "1.5"),

@@ -7,7 +7,9 @@ Tiny random Whisper models (tests/hearing.py) of drawn sizes are served, and loa
 whose extractor, model and rules of generate() see the same sounds: silence, noise, tones of 0.2 s
 to 30 s. Greedy (a temperature below 1e-5, so that nothing is tried again). The ids of each segment,
 its times and the language must be those of transformers, without times the text; with a prompt, for
-translations and for models of one language too. All sounds at once must say the same as alone.
+translations and for models of one language too. So must the words and their times (what
+generate(return_token_timestamps) and the pipeline do, part by part). All sounds at once must say
+the same as alone.
 
 Ends with `N passed, N failed`; exit 1 when something failed.
 """
@@ -28,6 +30,8 @@ sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from transformers.models.whisper.tokenization_whisper import (  # noqa: E402
+    _combine_tokens_into_words)
 from transformers.generation.logits_process import (  # noqa: E402
     SuppressTokensAtBeginLogitsProcessor, SuppressTokensLogitsProcessor,
     WhisperTimeStampLogitsProcessor)
@@ -84,7 +88,14 @@ class Reference:
         self.model = transformers.WhisperForConditionalGeneration.from_pretrained(
             directory, attn_implementation="eager").eval()
         self.extractor = transformers.WhisperFeatureExtractor.from_pretrained(directory)
+        self.tokenizer = transformers.WhisperTokenizerFast.from_pretrained(directory)
         self.english = not self.model.generation_config.is_multilingual
+        config = self.model.config
+        self.heads = getattr(self.model.generation_config, "alignment_heads", None)
+        if not self.heads or any(layer >= config.decoder_layers for layer, _ in self.heads):
+            self.heads = [[layer, head]  # as openai-whisper has it
+                          for layer in range(config.decoder_layers // 2, config.decoder_layers)
+                          for head in range(config.decoder_attention_heads)]
 
     def prompt(self, stamps, language, task, prompt):
         ids = [hearing.IDS["<|startofprev|>"], 32, *prompt.encode()] if prompt else []
@@ -92,6 +103,35 @@ class Reference:
         if not self.english:
             ids += [hearing.IDS[f"<|{language}|>"], hearing.IDS[f"<|{task}|>"]]
         return ids if stamps else [*ids, hearing.IDS["<|notimestamps|>"]]
+
+    def words(self, samples, ids, language, prompt):
+        """[(word, begin, end)] of a window whose tokens are `ids`, with stamps."""
+        audio = np.array(samples, np.float32) / 32768
+        features = self.extractor(audio, sampling_rate=16000, return_tensors="pt").input_features
+        start = self.prompt(True, language, "transcribe", prompt)
+        # The last one that generate() draws is not read by it.
+        read = start + ids[:447 - len(start)]
+        out = self.model(features, decoder_input_ids=torch.tensor([read]), output_attentions=True)
+        made = transformers.utils.ModelOutput(cross_attentions=[out.cross_attentions],
+                                              sequences=torch.tensor([read]))
+        # pylint: disable-next=protected-access
+        times = self.model._extract_token_timestamps(
+            made, self.heads, num_frames=len(samples) // 160,
+            num_input_ids=len(start))[0].tolist()[len(start) - 1:]
+        found, first = [], 0
+        for i in range(len(ids) + 1):
+            if i < len(ids) and ids[i] < hearing.FIRST_STAMP:
+                continue
+            texts, _, places = _combine_tokens_into_words(self.tokenizer, ids[first:i],
+                                                          NAMES[language])
+            for text, place in zip(texts, places):
+                begin, end = times[first + place[0]], times[first + place[-1] + 1]
+                if text.strip():
+                    found.append((text.strip(), max(begin, 0), max(end, 0)))
+            first = i + 1
+        last = len(samples) / 16000
+        return [(text, round(min(begin, last), 2), round(min(end, last), 2))
+                for text, begin, end in found]
 
     def generate(self, samples, stamps, language, task, prompt):
         """The ids of one window, by the parts of generate(), which itself goes on behind its end;
@@ -161,8 +201,19 @@ class Comparison:
         if language is None:
             code = hearing.LANGUAGES[found - hearing.IDS["<|en|>"]]
             self.check(f"{what}: language", answer["language"], NAMES[code])
+        if language is not None:
+            self.same_words(case, ids, what)
         text = bytes(i for i in plain if i < 256).decode(errors="replace")
         self.check(f"{what}: text", json.loads(self.ask(case))["text"], text.strip(" \n\t\r"))
+
+    def same_words(self, case, ids, what):
+        _, samples, language, prompt = case
+        with torch.no_grad():
+            theirs = self.reference.words(samples, ids, language, prompt)
+        ours = json.loads(self.ask(case, response_format="verbose_json",
+                                   **{"timestamp_granularities[]": "word"}))["words"]
+        self.check(f"{what}: words", [(w["word"].strip(), round(w["start"], 2), round(w["end"], 2))
+                                      for w in ours if w["word"].strip()], theirs)
 
     def compare(self, cases):
         alone = [self.verbose(case) for case in cases]
@@ -217,7 +268,9 @@ def main():
     for number in range(options.count):
         english, sizes = number % 2 == 1, draw_sizes(rng)
         with tempfile.TemporaryDirectory() as folder:
-            hearing.make(folder, rng.randrange(1 << 30), english, **sizes)
+            # Every third model has a list that is not its own, every other one has none.
+            heads = [None, [], [[0, 0], [9, 1]]][number % 3]
+            hearing.make(folder, rng.randrange(1 << 30), english, heads=heads, **sizes)
             reference, cases = Reference(folder), list(draw_cases(rng, english))
 
             def compare(port, asked, reference=reference, what=f"model {number} {sizes}"):
