@@ -186,10 +186,11 @@ static int check_command(int argc, char **argv) {
   if (take_word(&argc, argv, "--schema")) return check_schema_command(argc, argv);
   bool load = take_word(&argc, argv, "--load"), json = take_word(&argc, argv, "--json");
   bool show = take_word(&argc, argv, "--show");
-  config_t config;
+  config_t config = {0};
   inferd_error_t error = {0};
   engine_options_t options;
-  int code = config_load(&config, argc, argv, &error);
+  int code = engine_check_room(&error); /* what lacks memory before that cannot say so */
+  if (code == 0) code = config_load(&config, argc, argv, &error);
   if (code == 0) print_notices(&config);
   if (code == 0) code = serve_locate(&config, &error);
   if (code == 0 && !json) printf("model     %s\n", config.model);
@@ -412,10 +413,11 @@ static int serve_by_ranks(config_t *config, int argc, char **argv) {
 
 /* `argv` is that of the process, with "serve" in argv[1]. */
 static int serve_command(int argc, char **argv) {
-  config_t config;
+  config_t config = {0};
   inferd_error_t error = {0};
   serve_join_parent();
-  int code = config_load(&config, argc - 2, argv + 2, &error);
+  int code = engine_check_room(&error); /* as in check_command */
+  if (code == 0) code = config_load(&config, argc - 2, argv + 2, &error);
   int status;
   if (code != 0) {
     status = fail(&error, code);

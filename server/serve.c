@@ -237,8 +237,7 @@ int serve_locate(config_t *config, inferd_error_t *error) {
   if (config->models.count > 0)
     return error_set(error, ERR_USAGE, "model", "more than one model: %.60s and %.60s",
                      config->model, config->models.items[0]);
-  int code = engine_check_room(error);
-  if (code == 0) code = model_locate(config->model, &model, error);
+  int code = model_locate(config->model, &model, error);
   if (code == 0 && config->speculative_model[0] != '\0') {
     code = model_locate(config->speculative_model, &draft, error);
     if (code != 0 && error != NULL) snprintf(error->param, ERROR_PARAM_MAX, "speculative_model");

@@ -29,7 +29,7 @@ void serve_reload(server_t *server, int argc, char *const *argv);
 
 /* Finds the model and the draft model that the configuration names, and puts their paths in the
  * place of what the user typed; the name in the cache becomes the served name unless one was given.
- * Returns 0, ERR_USAGE without a model, or an error of engine_check_room or model_locate. */
+ * Returns 0, ERR_USAGE without a model, or an error of model_locate. */
 int serve_locate(config_t *config, inferd_error_t *error);
 
 /* Fills *options from the configuration, which must live as long: the pointers point into it.

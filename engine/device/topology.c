@@ -7,6 +7,7 @@
 
 #include "engine/base/util.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,13 +19,18 @@
 
 enum { PATH_MAX_BYTES = 1024, LEVELS_MAX = 32, CPU_SET_MAX = 8192 };
 
-/* Reads a small file into `text`, always terminated. False when it cannot be read. */
+/* Reads a small file into `text`, always terminated. False when it cannot be read. Takes no memory,
+ * of which there may be none. */
 static bool read_text(const char *path, char *text, size_t capacity) {
-  FILE *file = fopen(path, "re");
-  if (file == NULL) return false;
-  size_t length = fread(text, 1, capacity - 1, file);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  size_t length = 0;
+  ssize_t got = file < 0 ? 0 : 1;
+  while (got > 0 && length < capacity - 1) {
+    got = read(file, text + length, capacity - 1 - length);
+    length += got > 0 ? (size_t)got : 0;
+  }
+  if (file >= 0) close(file);
   text[length] = '\0';
-  fclose(file);
   return length > 0;
 }
 
