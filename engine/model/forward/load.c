@@ -725,12 +725,6 @@ static void load_classifier(model_load_t *load, model_t *model) {
   labels->activation = -1;
 }
 
-static const void *given_row(void *context, int64_t row, void *scratch) {
-  (void)row;
-  (void)scratch;
-  return context;
-}
-
 /* One layer, from a hidden row to the difference of two logits. */
 static void load_judge(model_load_t *load, model_t *model) {
   const blueprint_t *bp = &model->blueprint;
@@ -747,12 +741,13 @@ static void load_judge(model_load_t *load, model_t *model) {
   }
   for (int32_t c = 0; load->code == 0 && rows[1] != NULL && c < width; c++)
     rows[1][c] -= rows[0][c];
+  given_rows_t given = {(const uint8_t *)rows[1], (size_t)width * sizeof(float)};
   const weight_source_t source = {.name = "answers",
                                   .rows = 1,
                                   .cols = width,
                                   .dtype = DTYPE_F32,
-                                  .row = given_row,
-                                  .context = rows[1]};
+                                  .row = given_rows_row,
+                                  .context = &given};
   if (load->code == 0)
     load->code = weight_loader_pass(&load->loader, &source, &weight, load->error);
   free(rows[0]);
