@@ -35,7 +35,8 @@ MPI_PLUGIN := $(if $(MPICC),$(BUILD)/inferd-mpi.so)
 # and in tests and sanitizer builds, cuda/none.c stands in and its `open` says why not. CUDA=1 builds
 # it without a driver, too, which takes nvcc minutes. CUDA_TARGETS are the
 # generations that get machine code: that of 8.0 runs on 8.6 and 8.9, too, for which no kernel has code
-# of its own; later ones run the PTX of compute_90. An nvcc that is older than
+# of its own, that of 10.0 on 10.3, that of 12.0 on 12.1; others run the PTX of compute_90. An nvcc that
+# is older than 12.8 knows neither of the last two. An nvcc that is older than
 # NVCC_MIN is not used, and make says so; with CUDA=1 it is an error.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 NVCC_MIN  := 12.4
@@ -54,7 +55,8 @@ $(if $(NVCC_GOOD),$(if $(filter run all install deb tarball,$(or $(MAKECMDGOALS)
 endif
 CUDA      ?= $(if $(NVCC_GOOD),$(if $(DRIVER),1,0),0)
 CUDA_HOME ?= $(abspath $(dir $(NVCC))/..)
-CUDA_TARGETS ?= 80 90a
+NVCC_NEW  := $(and $(NVCC_GOOD),$(filter 12.8,$(shell printf '%s\n' 12.8 $(NVCC_HERE) | sort -V | head -n 1)))
+CUDA_TARGETS ?= 80 90a $(if $(NVCC_NEW),100 120)
 WITH_CUDA := $(and $(filter 1,$(CUDA)),$(filter none,$(SAN)))
 
 WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \

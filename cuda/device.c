@@ -15,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CAPABILITY_MIN = 80 };
+enum {
+  CAPABILITY_MIN = 80,
+  DRIVER_MIN = CUDART_VERSION / 1000 == 12 ? 525 : 580 /* the first of CUDA 12.0, of 13.0 */
+};
 
 static void cuda_close(device_t *device) {
   if (device == NULL) return;
@@ -51,8 +54,8 @@ static int count_devices(int index, inferd_error_t *error) {
     if (status == cudaErrorInsufficientDriver)
       return error_set(error, ERR_CONFIGURATION, "device",
                        "no CUDA device can be used: the NVIDIA driver is one for CUDA %d.%d, and "
-                       "this build needs one for CUDA %d.0 or later",
-                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
+                       "this build needs one for CUDA %d.0 or later: release %d",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, DRIVER_MIN);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return error_set(error, ERR_CONFIGURATION, "device", "no CUDA device can be used: %s%s%.80s",
                      cudaGetErrorString((cudaError_t)status),

@@ -297,14 +297,16 @@ cudaError_t cudaFreeHost(void *p) {
   return cudaSuccess;
 }
 
-/* Every kernel is there, for newer devices as PTX; asking loads it. */
+/* Every kernel is there: code for 8.x, 9.0, 10.x and 12.x, as nvcc makes it by default, PTX of 9.0
+ * for others; asking loads it. */
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel) {
   Call call("cudaFuncGetAttributes");
   if (call.error) return call.error;
   if (runtime().captures) return refuse_in_capture();
   runtime().loaded.insert(kernel);
-  const int capability = runtime().capability, newest = 90; /* of what nvcc makes by default */
-  *attributes = {1024, capability < newest ? capability : newest, capability};
+  const int capability = runtime().capability, major = capability / 10;
+  const bool is_from_ptx = major == 11 || major > 12;
+  *attributes = {1024, is_from_ptx ? 90 : capability, capability};
   return cudaSuccess;
 }
 

@@ -155,12 +155,14 @@ def test_auto_says_which_back_end_and_why(program):
     assert status == 0 and "backend   cuda: emulated GPU" in text, text
     assert text.count("backend ") == 1 and "code from PTX" not in text, text
     status, text = check(program, "auto", EMU_SM="120")
-    assert status == 0 and "sm_120, driver 13.0, code from PTX" in text, text
+    assert status == 0 and "sm_120, driver 13.0" in text and "code from PTX" not in text, text
+    status, text = check(program, "auto", EMU_SM="110")
+    assert status == 0 and "sm_110, driver 13.0, code from PTX" in text, text
     reasons = [({"EMU_SM": "75"}, "compute capability 7.5; 8.0 is the least"),
                ({"EMU_FAIL": "cudaStreamCreate:1:2"}, "opening the device"),
                ({"EMU_DRIVER": "0"}, "no NVIDIA driver is found"),
                ({"EMU_DRIVER": "12040"}, "the NVIDIA driver is one for CUDA 12.4, and this build "
-                                         "needs one for CUDA 13.0 or later"),
+                                         "needs one for CUDA 13.0 or later: release 580"),
                ({"EMU_FAIL": "cudaGetDeviceCount:2:100", "CUDA_VISIBLE_DEVICES": "7"},
                 "; CUDA_VISIBLE_DEVICES is 7"),
                ({"EMU_FAIL": "cudaFuncGetAttributes:1:209"}, "this build has no code for it"),
