@@ -11,6 +11,9 @@
 # With a GPU, from an image with nvcc; cuBLASLt is taken from it, in a layer of its own:
 #   docker build --build-arg BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 -t inferd:cuda .
 #   docker run --rm --gpus all -v inferd-cache:/var/cache/inferd -p 127.0.0.1:8000:8000 inferd:cuda
+# Several cards, by NCCL, which wants more of /dev/shm than the 64 MB of a container:
+#   docker run --rm --gpus all --shm-size=1g -v inferd-cache:/var/cache/inferd -v /path/to/model:/model:ro \
+#     -p 127.0.0.1:8000:8000 inferd:cuda serve /model --tensor-parallel-size 2 --tensor-parallel-mode fast
 # There is no distribution in the image: no shell, no package manager (scripts/image_root).
 ARG BASE=debian:bookworm-slim
 
@@ -30,6 +33,7 @@ FROM scratch
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.revision=${COMMIT} org.opencontainers.image.licenses=Apache-2.0
 COPY --from=build /layers/cublas /
+COPY --from=build /layers/nccl /
 COPY --from=build /layers/base /
 COPY --from=build /layers/inferd /
 ENV PATH=/usr/bin INFERD_HOST=0.0.0.0 INFERD_ALLOW_UNAUTHENTICATED=true \

@@ -14,10 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 enum { LOOK_NS = 5000000 }; /* between looks at the other ranks */
 enum { END_LOOKS = 1000 };  /* at a communicator that ends: 5 s */
+enum { SHARED_MIB_PLENTY = 512 };
 
 static nccl_t *nccl_of(const device_t *device) {
   return device->exchange->nccl;
@@ -260,6 +262,19 @@ static int await_start(nccl_t *nccl, comm_t *comm, start_t *start, ncclResult_t 
   return 0;
 }
 
+/* Cards that cannot reach each other exchange through /dev/shm, of which a container has little.
+ * Returns words for an error's end, or none where there is enough. */
+static const char *shared_room(char *out, size_t size) {
+  struct statvfs found = {0}; /* stays 0 where there is none */
+  *out = '\0';
+  (void)statvfs("/dev/shm", &found);
+  const double mib = (double)found.f_blocks * (double)found.f_frsize / (1 << 20);
+  if (mib < SHARED_MIB_PLENTY)
+    snprintf(out, size,
+             "; /dev/shm has %.0f MiB: a container has more by --shm-size=1g or --ipc=host", mib);
+  return out;
+}
+
 /* Rank 0 names the communicator. */
 static int join(device_t *device, inferd_error_t *error) {
   nccl_t *nccl = nccl_of(device);
@@ -287,9 +302,10 @@ static int join(device_t *device, inferd_error_t *error) {
   }
   if (result == ncclSuccess) return 0;
   nccl->comm = NULL;
+  char room[96];
   return error_set(error, ERR_DEVICE_FAILED, NULL,
-                   "NCCL does not start: %s; NCCL_DEBUG=INFO says more",
-                   nccl->api.error_string(result));
+                   "NCCL does not start: %s; NCCL_DEBUG=INFO says more%s",
+                   nccl->api.error_string(result), shared_room(room, sizeof room));
 }
 
 bool nccl_open(device_t *device, char *why, size_t why_size, int *code, inferd_error_t *error) {

@@ -234,6 +234,10 @@ def test_what_nccl_refuses_is_said(program):
             server = ranks(program, folder, 2, NCCL_DOUBLE_FAIL=fault)
             assert server.process.wait(60) in (70, EXIT_DEVICE_LOST), server.text()
             assert said in server.text(), server.text()
+            room = os.statvfs("/dev/shm") if os.path.exists("/dev/shm") else None
+            is_small = room is None or room.f_blocks * room.f_frsize < 512 << 20
+            assert ("; /dev/shm has " in server.text() and "--shm-size=1g" in server.text()) == \
+                (is_small and "start" in said), server.text()
 
 
 def test_a_rank_that_ends_while_nccl_starts_ends_all(program):

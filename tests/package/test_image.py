@@ -65,3 +65,33 @@ def test_an_image_without_its_cublas_is_not_made(tmp_path):
     command = [ROOT / "scripts/image_root", tmp_path / "installed", tmp_path / "out"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "libcublasLt.so.99" in done.stderr
+
+
+def test_an_image_has_the_libraries_of_several_cards(tmp_path):
+    """cuBLASLt and NCCL, each in the folder of its layer; without NCCL a line says so."""
+    programs, libraries = tmp_path / "installed/usr/bin", tmp_path / "cuda"
+    (tmp_path / "installed/usr/share").mkdir(parents=True)
+    programs.mkdir(parents=True)
+    libraries.mkdir()
+    for name in ("inferd", "inferd-pull"):
+        shutil.copy(ROOT / "build" / name, programs)
+    (programs / "inferd").write_bytes((programs / "inferd").read_bytes() + b"libcublasLt.so.99\0")
+    name = re.search(rb"libcublasLt\.so\.\d+", (programs / "inferd").read_bytes())[0].decode()
+    shutil.copy("/bin/true", libraries / name)
+    command = [ROOT / "scripts/image_root", tmp_path / "installed"]
+    settings = {**os.environ, "CUDA_LIBRARIES": str(libraries)}
+    for out, has in (("without", False), ("with", True)):
+        if has:
+            shutil.copy("/bin/true", libraries / "libnccl.so.2")
+        done = subprocess.run([*command, tmp_path / out], env=settings, stderr=subprocess.PIPE,
+                              text=True)
+        assert (tmp_path / out / "cublas/usr/lib" / name).is_file(), done.stderr
+        assert (tmp_path / out / "nccl/usr/lib/libnccl.so.2").is_file() == has, done.stderr
+        assert ("no libnccl.so.2 here" in done.stderr) == (not has), done.stderr
+
+
+def test_every_layer_of_image_root_is_in_the_image():
+    made = re.findall(r'"\$out/(\w+)', (ROOT / "scripts/image_root").read_text())
+    copied = [re.search(r"/layers/(\w+)", rest)[1] for word, rest in instructions()[1]
+              if word == "COPY"]
+    assert set(copied) == set(made) - {"tmp"}, (copied, made)
