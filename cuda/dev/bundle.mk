@@ -1,6 +1,7 @@
 # bundle.mk: one folder for a machine with a GPU and nothing else of ours, and its rehearsal here.
 #
-#   make gpu-bundle      build/gpu-bundle: scripts/gpu_check and all that it runs, for sm_90a
+#   make gpu-bundle      build/gpu-bundle: scripts/gpu_check and all that it runs, for the generations of
+#                        CUDA_TARGETS, and as PTX for later ones
 #   make gpu-rehearsal   the same folder over the emulator, run in a chroot with planted failures
 #
 # The kernels are one shared object, once for all programs. Whatever is not glibc lies beside the
@@ -11,17 +12,18 @@ KIT_RPATH := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/lib' -Wl,-rpath,'$$ORI
 # Without what libstdc++ has and nothing calls, whose symbols would ask for a newer glibc.
 KIT_LD    := -static-libgcc -static-libstdc++ -Wl,--gc-sections $(KIT_RPATH)
 KIT_FLAGS := -std=c++17 -O3 -I. -Werror all-warnings -Xcompiler -fPIC -Xfatbin -compress-all \
-             -gencode arch=compute_90a,code=sm_90a
+             $(foreach t,$(CUDA_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
+             -gencode arch=compute_90,code=compute_90
 KIT_CUDA  := -L$(KIT)/lib -linferd_kernels -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcudart -ldl -lpthread
 kit_objects = $(patsubst $(BUILD)/gpu/%,$(KIT)/%,$(filter-out %.c.o,$(1))) $(filter %.c.o,$(1))
 
 $(KIT)/%.cc.o: %.cc
 	@mkdir -p $(@D)
-	@echo "  NVCC  $< (sm_90a)"
+	@echo "  NVCC  $< (kit)"
 	$(Q)$(CCACHE) $(NVCC) $(KIT_FLAGS) -x cu -MD -MP -MF $(@:.o=.d) -c $< -o $@
 $(KIT)/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	@echo "  NVCC  $< (sm_90a)"
+	@echo "  NVCC  $< (kit)"
 	$(Q)$(CCACHE) $(NVCC) $(KIT_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(KIT)/lib/libinferd_kernels.so: $(call kit_objects,$(filter %.cu.o,$(GPU_OBJECTS)))
