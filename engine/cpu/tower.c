@@ -3,24 +3,28 @@
  * Called on the engine thread; pool workers take (query tile, head) pairs. A worker packs K and V
  * of a strip of 256 keys as the kernels of attention.c read them, so there is no cache and no limit
  * on rows. The softmax is computed online over the strips of a segment, from its first row on, so
- * the bits of a row depend neither on tiles and threads nor on the other segments.
+ * the bits of a row depend neither on tiles and threads nor on the other segments. A strip is
+ * computed by the tier's `scores`, `softmax` and `values` in fp32, or, where rounding is allowed
+ * and the tier has it, by its `attend`.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/isa/attend.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TILE_ROWS = 64 };
+/* Rows of a tile: of `attend` more, since K and V are packed for each tile anew. */
+enum { TILE_ROWS = 64, ROUNDED_ROWS = 256 };
 
-/* What a worker needs; D is the widest head, padded. */
+/* What a worker needs; D is the widest head, padded. For `attend` q, k and v are bf16. */
 struct tower_scratch {
-  float *q, *acc;   /* [TILE_ROWS, D] */
-  float *scores;    /* [TILE_ROWS, SCORE_STRIDE] */
-  float *max, *sum; /* [TILE_ROWS] */
-  float *k;         /* [STRIP_KEYS / SEGMENT_KEYS][D][SEGMENT_KEYS] */
+  float *q, *acc;   /* [ROUNDED_ROWS, D] */
+  float *scores;    /* [TILE_ROWS, SCORE_STRIDE], or the space of `attend` */
+  float *max, *sum; /* [ROUNDED_ROWS] */
+  float *k;         /* [STRIP_KEYS / SEGMENT_KEYS][D][SEGMENT_KEYS], or [STRIP_KEYS, D] */
   float *v;         /* [STRIP_KEYS, D] */
   strip_t strip;
 };
@@ -32,28 +36,28 @@ typedef struct seeing {
   float *out, *qkv;
   int64_t width;  /* of a row of qkv */
   int32_t stride; /* head_dim padded to HEAD_ALIGN */
+  int32_t depth;  /* the same to DEPTH_ALIGN, of rows of bf16 */
+  bool at_once;   /* by the tier's `attend` */
+  int32_t tile;   /* rows */
 } seeing_t;
 
 static int cpu_tower_prepare(device_t *device, int32_t head_dim_max, inferd_error_t *error) {
   size_t threads = (size_t)pool_num_threads(device->pool);
-  size_t dims = ROUND_UP((size_t)head_dim_max, HEAD_ALIGN);
-  size_t floats = 2 * TILE_ROWS * dims + TILE_ROWS * (SCORE_STRIDE + 2) + 2 * STRIP_KEYS * dims;
+  size_t dims = ROUND_UP((size_t)head_dim_max, DEPTH_ALIGN);
+  size_t scores = MAX(TILE_ROWS * SCORE_STRIDE * sizeof(float), attend_bytes(dims));
+  size_t floats = 2 * ROUNDED_ROWS * (dims + 1) + 2 * STRIP_KEYS * dims + scores / sizeof(float);
   device->tower = memory_take(device, threads * sizeof *device->tower);
   if (device->tower == NULL) return no_memory(error, "a tower", threads * sizeof *device->tower);
   for (size_t i = 0; i < threads; i++) {
     tower_scratch_t *scratch = &device->tower[i];
     scratch->q = memory_take(device, floats * sizeof(float));
     if (scratch->q == NULL) return no_memory(error, "a tower", floats * sizeof(float));
-    scratch->acc = scratch->q + TILE_ROWS * dims;
-    scratch->k = scratch->acc + TILE_ROWS * dims;
+    scratch->acc = scratch->q + ROUNDED_ROWS * dims;
+    scratch->k = scratch->acc + ROUNDED_ROWS * dims;
     scratch->v = scratch->k + STRIP_KEYS * dims;
     scratch->scores = scratch->v + STRIP_KEYS * dims;
-    scratch->max = scratch->scores + TILE_ROWS * SCORE_STRIDE;
-    scratch->sum = scratch->max + TILE_ROWS;
-    for (int32_t s = 0; s < STRIP_KEYS / SEGMENT_KEYS; s++) {
-      scratch->strip.k[s] = scratch->k + (size_t)s * dims * SEGMENT_KEYS;
-      scratch->strip.v[s] = scratch->v + (size_t)s * dims * SEGMENT_KEYS;
-    }
+    scratch->max = scratch->scores + scores / sizeof(float);
+    scratch->sum = scratch->max + ROUNDED_ROWS;
   }
   device->tower_dims = (int32_t)dims;
   return 0;
@@ -81,6 +85,19 @@ static void turn_task(void *context, int64_t first, int64_t last, int worker) {
     const float *sine = attention->sine + row * (dim / 2);
     for (int32_t i = 0; i < 2 * attention->num_heads * parts; i++, value += dim / parts)
       kernels->rotate(value, cosine + i % parts * half, sine + i % parts * half, half);
+  }
+}
+
+/* Where the segments of a strip are packed. */
+static void place_segments(const seeing_t *job, tower_scratch_t *scratch) {
+  const size_t element = job->at_once ? sizeof(uint16_t) : sizeof(float);
+  const size_t key = (size_t)(job->at_once ? job->depth : job->attention->head_dim) * element;
+  strip_t *strip = &scratch->strip;
+  strip->segment_keys = strip->k_stride = SEGMENT_KEYS;
+  strip->head_dim = job->attention->head_dim;
+  for (size_t s = 0; s < STRIP_KEYS / SEGMENT_KEYS; s++) {
+    strip->k[s] = (const uint8_t *)scratch->k + s * SEGMENT_KEYS * key;
+    strip->v[s] = (const uint8_t *)scratch->v + s * SEGMENT_KEYS * (size_t)job->stride * element;
   }
 }
 
@@ -127,23 +144,73 @@ static void see_strip(const seeing_t *job, int32_t row, int32_t rows, int32_t ba
                              keys);
 }
 
+/* The same for `attend`: rows of bf16. */
+static void round_strip(const seeing_t *job, int64_t row, int32_t count, int32_t head,
+                        tower_scratch_t *scratch) {
+  const kernels_t *kernels = job->device->kernels;
+  const int32_t dim = job->attention->head_dim;
+  const int64_t columns = (int64_t)job->attention->num_heads * dim;
+  const float *from = job->qkv + row * job->width + columns + (int64_t)head * dim;
+  uint16_t *k = (uint16_t *)(void *)scratch->k, *v = (uint16_t *)(void *)scratch->v;
+  for (int32_t key = 0; key < count; key++, from += job->width) {
+    kernels->stage(k + (int64_t)key * job->depth, from, dim, job->depth);
+    kernels->stage(v + (int64_t)key * job->stride, from + columns, dim, job->stride);
+  }
+}
+
+/* See see_strip, of all rows in one call. */
+static void see_at_once(const seeing_t *job, int32_t rows, int32_t keys, tower_scratch_t *scratch) {
+  const key_range_t seen = {0, keys};
+  const attend_t attend = {.q = (const uint16_t *)(const void *)scratch->q,
+                           .depth = job->depth,
+                           .positions = 1,
+                           .group = rows,
+                           .seen = &seen,
+                           .strip = &scratch->strip,
+                           .keys_are_rows = true,
+                           .acc = scratch->acc,
+                           .ldo = job->stride,
+                           .max = scratch->max,
+                           .sum = scratch->sum,
+                           .space = scratch->scores};
+  job->device->kernels->attend(&attend);
+}
+
+/* The queries of rows [row, row + count), times the scale: floats, or for `attend` bf16. */
+static void load_queries(const seeing_t *job, int32_t row, int32_t count, int32_t head,
+                         tower_scratch_t *scratch) {
+  const tower_attention_t *attention = job->attention;
+  const int32_t dim = attention->head_dim;
+  uint16_t *rounded = (uint16_t *)(void *)scratch->q;
+  for (int32_t r = 0; r < count; r++) {
+    const float *q = job->qkv + (row + r) * job->width + (int64_t)head * dim;
+    float *to = job->at_once ? scratch->acc : scratch->q + (int64_t)r * job->stride;
+    for (int32_t i = 0; i < dim; i++) to[i] = q[i] * attention->scale;
+    if (job->at_once)
+      job->device->kernels->stage(rounded + (int64_t)r * job->depth, to, dim, job->depth);
+  }
+}
+
 /* Rows [row, row + count) of segment [begin, end), for a head. */
 static void see_tile(const seeing_t *job, int32_t row, int32_t count, int32_t begin, int32_t end,
                      int32_t head, tower_scratch_t *scratch) {
   const tower_attention_t *attention = job->attention;
   int32_t dim = attention->head_dim;
+  load_queries(job, row, count, head, scratch);
   for (int32_t r = 0; r < count; r++) {
-    const float *q = job->qkv + (row + r) * job->width + (int64_t)head * dim;
-    for (int32_t i = 0; i < dim; i++)
-      scratch->q[(int64_t)r * job->stride + i] = q[i] * attention->scale;
     scratch->max[r] = -INFINITY;
     scratch->sum[r] = 0;
   }
   memset(scratch->acc, 0, (size_t)count * (size_t)job->stride * sizeof(float));
   for (int32_t base = begin; base < end; base += STRIP_KEYS) {
     int32_t keys = MIN(end - base, STRIP_KEYS);
-    pack_strip(job, base, keys, head, scratch);
-    see_strip(job, row, count, base, keys, head, scratch);
+    if (job->at_once) {
+      round_strip(job, base, keys, head, scratch);
+      see_at_once(job, count, keys, scratch);
+    } else {
+      pack_strip(job, base, keys, head, scratch);
+      see_strip(job, row, count, base, keys, head, scratch);
+    }
   }
   for (int32_t r = 0; r < count; r++)
     job->device->kernels->finish(
@@ -151,13 +218,14 @@ static void see_tile(const seeing_t *job, int32_t row, int32_t count, int32_t be
         scratch->acc + (int64_t)r * job->stride, scratch->max[r], scratch->sum[r], -INFINITY, dim);
 }
 
-/* The segment that has unit `unit` of TILE_ROWS rows; *tile is its place there. Every segment
- * begins a tile. */
-static int32_t find_tile(const tower_segments_t *segments, int64_t unit, int32_t *tile) {
+/* The segment that has unit `unit` of so many rows; *tile is its place there. Every segment begins
+ * a tile. */
+static int32_t find_tile(const tower_segments_t *segments, int32_t tile_rows, int64_t unit,
+                         int32_t *tile) {
   int32_t segment = 0;
   for (;; segment++) {
     int32_t rows = segments->starts[segment + 1] - segments->starts[segment];
-    int32_t tiles = DIV_UP(rows, TILE_ROWS);
+    int32_t tiles = DIV_UP(rows, tile_rows);
     if (unit < tiles) break;
     unit -= tiles;
   }
@@ -169,15 +237,14 @@ static void see_task(void *context, int64_t first, int64_t last, int worker) {
   const seeing_t *job = context;
   tower_scratch_t *scratch = &job->device->tower[worker];
   int32_t heads = job->attention->num_heads;
-  scratch->strip.segment_keys = scratch->strip.k_stride = SEGMENT_KEYS;
-  scratch->strip.head_dim = job->attention->head_dim;
+  place_segments(job, scratch);
   for (int64_t unit = first; unit < last; unit++) {
     int32_t tile;
-    int32_t segment = find_tile(job->segments, unit / heads, &tile);
+    int32_t segment = find_tile(job->segments, job->tile, unit / heads, &tile);
     int32_t begin = job->segments->starts[segment], end = job->segments->starts[segment + 1];
-    int32_t row = begin + tile * TILE_ROWS;
+    int32_t row = begin + tile * job->tile;
     if (row < job->attention->first_row || row >= job->attention->end_row) continue;
-    see_tile(job, row, MIN(end - row, TILE_ROWS), begin, end, (int32_t)(unit % heads), scratch);
+    see_tile(job, row, MIN(end - row, job->tile), begin, end, (int32_t)(unit % heads), scratch);
   }
 }
 
@@ -193,11 +260,15 @@ static void cpu_tower_attend(device_t *device, act_t *out, act_t *qkv,
                   .out = FLOATS(out),
                   .qkv = FLOATS(qkv),
                   .width = 3 * (int64_t)heads * dim,
-                  .stride = ROUND_UP(dim, HEAD_ALIGN)};
+                  .stride = ROUND_UP(dim, HEAD_ALIGN),
+                  .depth = ROUND_UP(dim, DEPTH_ALIGN),
+                  .at_once = attention->rounds && attention->distances == NULL &&
+                             device->kernels->attend != NULL};
+  job.tile = job.at_once ? ROUNDED_ROWS : TILE_ROWS;
   rows = segments->starts[segments->count];
   int64_t tiles = 0;
   for (int32_t i = 0; i < segments->count; i++)
-    tiles += DIV_UP(segments->starts[i + 1] - segments->starts[i], TILE_ROWS);
+    tiles += DIV_UP(segments->starts[i + 1] - segments->starts[i], job.tile);
   if ((attention->cosine != NULL || attention->q_norm != NULL) && attention->first_row == 0) {
     CHECK_EQ(dim % (2 * attention->rope_parts), 0);
     CHECK_EQ(attention->q_norm == NULL, attention->k_norm == NULL);

@@ -30,6 +30,7 @@ typedef struct tower_attention {
    * -reach on; NULL = none, and so in back ends without cross_ops.h. */
   const vector_t *distances;
   int32_t reach;
+  bool rounds; /* q, k, v and the weights of the softmax may become bf16 before their products */
   /* What is computed: tiles of rows, as the back end cuts a segment, that begin in [first_row,
    * end_row). The calls of an attention go through all rows in order; the first one, of first_row
    * 0, norms and rotates. */

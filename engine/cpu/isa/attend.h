@@ -30,6 +30,7 @@ typedef struct attend {
   const key_range_t *seen; /* [positions], each bound at least that of the position before */
   float softcap;           /* 0 = none */
   const strip_t *strip;    /* k and v set for every segment that some position sees */
+  bool keys_are_rows;      /* a segment of `strip` has 16 keys, and its k is [16][depth] */
   const void *const *next; /* k of the strip that comes next, to prefetch, or NULL */
   float *acc;              /* [rows][ldo] read and written, like max and sum */
   int64_t ldo;             /* head_dim padded to HEAD_ALIGN */

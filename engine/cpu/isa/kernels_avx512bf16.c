@@ -433,7 +433,7 @@ static void attend_direct(const attend_t *attend) {
 
 static void attend_pairs(const attend_t *attend) {
   if (attend->positions == 1 && attend->group <= DIRECT_ROWS &&
-      attend->strip->segment_keys == KEY_TILE)
+      attend->strip->segment_keys == KEY_TILE && !attend->keys_are_rows)
     attend_direct(attend);
   else
     attend_strip(attend);

@@ -81,6 +81,7 @@ struct tower {
   const ops_t *ops;
   device_t *device;
   tower_plan_t plan;
+  dtype_t dtype; /* of matrices */
   uint64_t hash;
   tower_linear_t patch, conv;
   float *table;                  /* [has class + tower_places, d], owned; NULL = there is none */

@@ -494,6 +494,7 @@ static void run_attention(tower_t *tower, int32_t first, int32_t count) {
                                        .cosine = plan->theta > 0 ? run->cosine : NULL,
                                        .sine = run->sine,
                                        .rope_parts = plan->rope_halves ? 2 : 1,
+                                       .rounds = tower->dtype == DTYPE_BF16,
                                        .first_row = first,
                                        .end_row = first + count};
   const tower_segments_t images = {run->image_starts, run->num_images};

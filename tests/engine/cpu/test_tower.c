@@ -1,7 +1,10 @@
-/* test_tower.c: attention of towers by every tier against double precision, and the bits of a row
- * whatever other segments there are and however many threads. */
+/* test_tower.c: attention of towers by every tier against double precision, with q, k and v as they
+ * are and rounded, and the bits of a row whatever other segments there are and however many
+ * threads.
+ */
 #include "engine/base/util.h"
 #include "engine/cpu/act.h"
+#include "engine/cpu/isa/kernels.h"
 #include "tests/engine/cpu/helper.h"
 #include "tests/expect.h"
 
@@ -47,9 +50,13 @@ static double turned(const rows_t *rows, const heads_t *shape, int64_t row, cons
   return i % (2 * half) < half ? a * c - b * s : b * c + a * s;
 }
 
+static double rounded(double value, bool rounds) {
+  return rounds ? (double)round_to((float)value, DTYPE_BF16) : value;
+}
+
 /* out[dim]: attention of a head of one row, written out. */
 static void expect_row(const rows_t *rows, const heads_t *shape, int32_t begin, int32_t end,
-                       int32_t row, int32_t head, double *out) {
+                       int32_t row, int32_t head, bool rounds, double *out) {
   static double weights[ROWS];
   int64_t columns = (int64_t)shape->count * shape->dim, at = (int64_t)head * shape->dim;
   double max = -INFINITY, sum = 0;
@@ -58,7 +65,8 @@ static void expect_row(const rows_t *rows, const heads_t *shape, int32_t begin, 
     const float *k = rows->qkv + key * 3 * columns + columns + at;
     double dot = 0;
     for (int32_t i = 0; i < shape->dim; i++)
-      dot += turned(rows, shape, row, q, i) * turned(rows, shape, key, k, i);
+      dot += rounded(turned(rows, shape, row, q, i), rounds) *
+             rounded(turned(rows, shape, key, k, i), rounds);
     weights[key] = dot * 0.25;
     max = fmax(max, weights[key]);
   }
@@ -66,7 +74,7 @@ static void expect_row(const rows_t *rows, const heads_t *shape, int32_t begin, 
   for (int32_t key = begin; key < end; key++) sum += weights[key] = exp(weights[key] - max);
   for (int32_t key = begin; key < end; key++) {
     const float *v = rows->qkv + key * 3 * columns + 2 * columns + at;
-    for (int32_t i = 0; i < shape->dim; i++) out[i] += weights[key] / sum * v[i];
+    for (int32_t i = 0; i < shape->dim; i++) out[i] += weights[key] / sum * rounded(v[i], rounds);
   }
 }
 
@@ -81,7 +89,7 @@ static const step_limits_t small = {.tokens_max = 8,
 
 /* Rows [first, ...) of the input by `segments`, whose places are relative to it; free() it. */
 static float *attend(const char *isa, int threads, const heads_t *shape, const rows_t *rows,
-                     int32_t first, const tower_segments_t *segments) {
+                     int32_t first, const tower_segments_t *segments, bool rounds) {
   device_t *device = device_prepared(isa, threads, &small);
   inferd_error_t error;
   int64_t columns = (int64_t)shape->count * shape->dim;
@@ -93,6 +101,7 @@ static float *attend(const char *isa, int threads, const heads_t *shape, const r
                                  .head_dim = shape->dim,
                                  .scale = 0.25f,
                                  .rope_parts = 1,
+                                 .rounds = rounds,
                                  .end_row = segments->starts[segments->count]};
   if (shape->parts > 0) {
     attention.cosine = rows->cosine + (int64_t)first * shape->dim / 2;
@@ -108,29 +117,44 @@ static float *attend(const char *isa, int threads, const heads_t *shape, const r
   return taken;
 }
 
+/* Every seventh row of all segments. `rounds` is what was allowed; a tier without `attend` does not
+ * do it. Weights of the softmax are rounded, too: 2^-9 of values up to 2, and as much again for q
+ * or k that lie between two numbers of bf16. */
+static void check_tier(const char *tier, const heads_t *shape, bool rounds) {
+  inferd_error_t error;
+  const bool rounded_here = rounds && kernels_find(tier, &error)->attend != NULL;
+  const double bound = rounded_here ? 8e-3 : 1e-5;
+  rows_t rows = rows_make(shape);
+  double expected[128];
+  float *out = attend(tier, 2, shape, &rows, 0, &all, rounds);
+  for (int32_t i = 0; i < all.count; i++) {
+    for (int32_t row = starts[i]; row < starts[i + 1]; row += 7) {
+      const int32_t head = row % shape->count;
+      expect_row(&rows, shape, starts[i], starts[i + 1], row, head, rounded_here, expected);
+      for (int32_t j = 0; j < shape->dim; j++) {
+        double got = out[((int64_t)row * shape->count + head) * shape->dim + j];
+        ASSERT_LE_FOR(fabs(got - expected[j]), bound, "%s, dim %d, row %d: %g for %g, seed %llu",
+                      tier, shape->dim, row, got, expected[j], SEED);
+      }
+    }
+  }
+  free(out);
+  rows_free(&rows);
+}
+
 Test(tower, attention_is_that_of_double_precision) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
   for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
-    const heads_t *shape = &shapes[s];
-    rows_t rows = rows_make(shape);
-    double expected[128];
-    for (int t = 0; t < count; t++) {
-      float *out = attend(tiers[t], 2, shape, &rows, 0, &all);
-      for (int32_t i = 0; i < all.count; i++) {
-        for (int32_t row = starts[i]; row < starts[i + 1]; row += 7) {
-          const int32_t head = row % shape->count;
-          expect_row(&rows, shape, starts[i], starts[i + 1], row, head, expected);
-          for (int32_t j = 0; j < shape->dim; j++) {
-            double got = out[((int64_t)row * shape->count + head) * shape->dim + j];
-            ASSERT_LE_FOR(fabs(got - expected[j]), 1e-5, "%s, dim %d, row %d: %g for %g, seed %llu",
-                          tiers[t], shape->dim, row, got, expected[j], SEED);
-          }
-        }
-      }
-      free(out);
-    }
-    rows_free(&rows);
+    for (int t = 0; t < count; t++) check_tier(tiers[t], &shapes[s], false);
+  }
+}
+
+Test(tower, rounded_attention_is_that_of_rounded_numbers) {
+  const char *tiers[NUM_TIER_NAMES];
+  int count = tiers_here(tiers);
+  for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+    for (int t = 0; t < count; t++) check_tier(tiers[t], &shapes[s], true);
   }
 }
 
@@ -138,18 +162,20 @@ Test(tower, attention_is_that_of_double_precision) {
 Test(tower, bits_of_a_segment_are_its_own) {
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);
-  for (int t = 0; t < count; t++) {
+  for (int t = 0; t < 2 * count; t++) {
     const heads_t *shape = &shapes[t % (int)ARRAY_LEN(shapes)];
+    const char *tier = tiers[t % count];
+    const bool rounds = t >= count;
     rows_t rows = rows_make(shape);
-    float *together = attend(tiers[t], 3, shape, &rows, 0, &all);
+    float *together = attend(tier, 3, shape, &rows, 0, &all, rounds);
     size_t width = (size_t)shape->count * (size_t)shape->dim;
     for (int32_t i = 0; i < all.count; i++) {
       const int32_t alone[] = {0, starts[i + 1] - starts[i]};
       float *out =
-          attend(tiers[t], 1 + i % 2, shape, &rows, starts[i], &(tower_segments_t){alone, 1});
+          attend(tier, 1 + i % 2, shape, &rows, starts[i], &(tower_segments_t){alone, 1}, rounds);
       ASSERT_EQ_FOR(
           memcmp(out, together + (size_t)starts[i] * width, (size_t)alone[1] * width * sizeof *out),
-          0, "%s: segment %d", tiers[t], i);
+          0, "%s: segment %d", tier, i);
       free(out);
     }
     free(together);
