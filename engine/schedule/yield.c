@@ -102,7 +102,7 @@ static int32_t count_freed(const scheduler_t *scheduler, const group_t *group) {
       block_t *block = &scheduler->pool->blocks[seq->blocks[i]];
       count += ++block->mark == block->ref_count && block->pins == 0;
     }
-    count += sides_count_own(scheduler, seq);
+    count += sides_count_freed(scheduler, seq);
   }
   return count;
 }
@@ -111,6 +111,7 @@ static void forget_freed(const scheduler_t *scheduler, const group_t *group) {
   for (const sequence_t *seq = &group->sequence; seq != NULL; seq = seq->next) {
     for (int32_t i = 0; sequence_is_live(seq) && i < seq->num_blocks; i++)
       scheduler->pool->blocks[seq->blocks[i]].mark = 0;
+    sides_forget_freed(scheduler, seq);
   }
 }
 

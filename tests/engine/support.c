@@ -2,6 +2,7 @@
 #include "tests/engine/support.h"
 
 #include "engine/schedule/table.h"
+#include "engine/schedule/window/side_blocks.h"
 #include "tests/expect.h"
 
 #include <stdio.h>
@@ -23,6 +24,7 @@ rig_t *rig_new(const scheduler_options_t *options, int32_t num_blocks, int32_t b
   uint64_t secret[2] = {1, 2};
   cr_assert(rig != NULL);
   ASSERT_EQ(block_pool_new(num_blocks, block_size, caching, secret, &rig->pool, NULL), 0);
+  if (options->window.tokens > 0) ASSERT_EQ(block_pool_add_sides(rig->pool, 1, NULL), 0);
   ASSERT_EQ(scheduler_new(options, rig->pool, &rig->scheduler, NULL), 0);
   ASSERT_EQ(batch_new(options->max_num_batched_tokens, options->max_num_seqs, block_size,
                       rig->scheduler->table_stride, 1, &rig->batch),

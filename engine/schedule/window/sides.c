@@ -34,15 +34,22 @@ int32_t sides_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t 
   return count(scheduler) * MAX(lacks, 0);
 }
 
-int32_t sides_count_own(const scheduler_t *scheduler, const sequence_t *seq) {
-  int32_t own = 0;
+int32_t sides_count_freed(const scheduler_t *scheduler, const sequence_t *seq) {
+  int32_t freed = 0;
   for (int32_t i = seq->sides.first; i < seq->sides.end; i++) {
     for (int32_t s = 0; s < count(scheduler); s++) {
-      const block_t *block = &scheduler->pool->blocks[*sides_at(scheduler, seq, s, i)];
-      own += block->ref_count == 1 && block->pins == 0;
+      block_t *block = &scheduler->pool->blocks[*sides_at(scheduler, seq, s, i)];
+      freed += ++block->mark == block->ref_count && block->pins == 0;
     }
   }
-  return own;
+  return freed;
+}
+
+void sides_forget_freed(const scheduler_t *scheduler, const sequence_t *seq) {
+  for (int32_t i = seq->sides.first; i < seq->sides.end; i++) {
+    for (int32_t s = 0; s < count(scheduler); s++)
+      scheduler->pool->blocks[*sides_at(scheduler, seq, s, i)].mark = 0;
+  }
 }
 
 /* ---- taking ---- */

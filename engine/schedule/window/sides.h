@@ -17,8 +17,10 @@
 /* Most side blocks, of all groups, that a sequence of num_tokens tokens holds while at most
  * `in_flight` of its tokens are in flight. */
 int32_t sides_most(const scheduler_t *scheduler, int64_t num_tokens, int32_t in_flight);
-/* Side blocks of a sequence that no other one holds. */
-int32_t sides_count_own(const scheduler_t *scheduler, const sequence_t *seq);
+/* Side blocks that become free if the sequence leaves, and those with it that were counted before:
+ * those that nobody else holds. Marks them; sides_forget_freed ends that. */
+int32_t sides_count_freed(const scheduler_t *scheduler, const sequence_t *seq);
+void sides_forget_freed(const scheduler_t *scheduler, const sequence_t *seq);
 
 /* Blocks to take before the table covers num_tokens tokens. */
 int32_t sides_need(const scheduler_t *scheduler, const sequence_t *seq, int32_t num_tokens);

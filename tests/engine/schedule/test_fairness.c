@@ -206,6 +206,38 @@ Test(fairness, who_runs_less_than_its_share_gets_a_row_at_once) {
   rig_free(rig);
 }
 
+static void rig_steps(rig_t *rig, int count) {
+  for (int i = 0; i < count; i++) {
+    rig_step(rig);
+    rig_commit(rig, 1);
+  }
+}
+
+/* Three requests of the one client share a prompt, and so the side blocks of its window, too: when
+ * all three leave, these are free as well. The other client has its share of the blocks only with
+ * them. The fourth request has a better priority than its own, so that stays. */
+Test(fairness, side_blocks_that_givers_share_are_room) {
+  scheduler_options_t options = rig_options(8, 8, 256);
+  options.fair_share = options.priority_policy = true;
+  options.window = (window_options_t){.tokens = 36, .in_flight = 8};
+  rig_t *rig = rig_new(&options, 1 + 68, 4, true);
+  rig->requests[0].priority = -1;
+  group_t *stays = add_of(rig, HOSTILE, 75, 400);
+  rig_steps(rig, 10);
+  for (int i = 0; i < 3; i++) {
+    rig->requests[rig->count].tenant = HOSTILE;
+    rig_add(rig, 39, 400, 7);
+    rig_steps(rig, i == 0 ? 7 : 2); /* until it decodes */
+  }
+  ASSERT_EQ(count_running_of(rig, HOSTILE), 4);
+  group_t *honest = add_of(rig, HONEST, 75, 1);
+  rig_step(rig);
+  cr_expect(runs(honest));
+  cr_expect(runs(stays));
+  EXPECT_EQ(count_running_of(rig, HOSTILE), 1);
+  rig_free(rig);
+}
+
 /* Half of the rows is the share of each: nobody gets more by force. */
 Test(fairness, rows_move_up_to_the_share_and_not_further) {
   scheduler_options_t options = rig_options(8, 64, 512);
