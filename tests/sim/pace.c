@@ -210,6 +210,14 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
          spent >= prompts_bound(s, g->tenant);
 }
 
+bool pace_was_kept(const scheduler_t *s, const group_t *g) {
+  if (!bounds_prompts(s) || !sim.scenario->options.short_prompts_pass || !check_has_chunk(s, g))
+    return false;
+  const double left =
+      step_bound(s) - sees_tower_ns(s, -1) - cost_ns(&s->cost, &s->plan.work);
+  return left < ns_of(s, 0, s->pool->block_size, 0);
+}
+
 bool pace_was_out(const scheduler_t *s, const group_t *g) {
   const plan_entry_t *first = NULL;
   if (!bounds_prompts(s) || !sim.scenario->options.short_prompts_pass) return false;

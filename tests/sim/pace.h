@@ -7,6 +7,9 @@
 void pace_step(const scheduler_t *s); /* a step is launched, all else of it is checked */
 /* Whether the plan has no time left for a prompt of this group: of the step, or of its client. */
 bool pace_is_out(const scheduler_t *s, const group_t *g);
+/* Whether a group of several sequences, one of which has a row, was asked while time was kept for
+ * the first prompt; that took less in the end, and less than a block's time is left. */
+bool pace_was_kept(const scheduler_t *s, const group_t *g);
 /* Whether a waiting group would find no room among those that decode, and with it its client would
  * have more than this part of the time of a step. */
 bool pace_has_no_seat(const scheduler_t *s, const group_t *g, double part);
