@@ -212,7 +212,7 @@ static void note_short_prompts(scheduler_t *scheduler) {
 /* Whoever comes waits for the step in flight. So best effort may have in a step a tenth of the
  * longest first tokens of others, but no more than a third of these in the mean, than the time of
  * so many steps, since a client can make its own first tokens late, and beside tokens of others
- * than a third of a step. */
+ * than a third of a step. If nobody else has been there for long, it has so many steps. */
 enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_MOST = 4, BESIDE_PART = 3 };
 /* And as many times as long as all weights are read, at least: with less of it most of the time
  * would be spent on reading them. */
@@ -243,7 +243,16 @@ static void pace_best_effort(scheduler_t *scheduler) {
   ns = MAX(ns, MAX(options->client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
   pace->is_on = true;
   pace->client_ns = ns;
-  pace->step_ns = MIN(pace->step_ns, cost_ns(&scheduler->cost, &plan->work) + ns);
+  ns += cost_ns(&scheduler->cost, &plan->work);
+  pace->step_ns = plan->num_entries > 0 ? MIN(pace->step_ns, ns) : ns;
+}
+
+/* Of a step in which something decodes, in the mean. */
+static double step_ns(const scheduler_t *scheduler) {
+  const waiting_t *waiting = &scheduler->waiting;
+  const double ns = scheduler->options.pace.step_ns;
+  if (waiting->num_best_effort == 0 || waiting->num_groups > waiting->num_best_effort) return ns;
+  return MAX(ns * STEPS_MOST, scheduler->cost.ns[COST_STEP] * (1 + WEIGHTS_TIMES));
 }
 
 void plan_pace(scheduler_t *scheduler) {
@@ -287,7 +296,7 @@ void plan_pace(scheduler_t *scheduler) {
   scheduler->tower_ns = 0;
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
-  if (options->step_ns > 0) pace->step_ns = options->step_ns - pace->debt_ns;
+  if (options->step_ns > 0) pace->step_ns = step_ns(scheduler) - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
   if (pace->class == CLASS_BEST_EFFORT) pace_best_effort(scheduler);

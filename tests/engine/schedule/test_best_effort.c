@@ -210,6 +210,31 @@ Test(best_effort, late_first_tokens_give_it_four_steps_at_most) {
   rig_free(rig);
 }
 
+/* A step is 30 ms, a token takes 0.4 ms. Beside the token of another line, 1.4 ms, a prompt fills
+ * what best effort has: a tenth of a second-long first token, or, if nobody else was there for a
+ * minute, four steps. A step and a row of the prompt are 1 ms each; a chunk has whole blocks. */
+Test(best_effort, prompts_fill_what_it_has_where_nobody_runs) {
+  static const struct {
+    uint64_t others_ns;
+    int32_t tokens;
+  } cases[] = {{1, 244}, {0, 288}}; /* of 97.6 ms, of 116.6 */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    rig_t *rig = rig_of(16, 2000, true);
+    rig->scheduler->cost.ns[COST_TOKEN] = 4e5;
+    rig->scheduler->best_effort.longest_first_ns = 1e9;
+    rig->scheduler->best_effort.mean_first_ns = 1e9;
+    add_line(rig);
+    run(rig, 1);
+    rig->scheduler->best_effort.others_ns = cases[i].others_ns;
+    rig->now_ns = 2;
+    group_t *line = add_of(rig, BATCH, true, 900, 1);
+    run(rig, 1); /* it is let in */
+    rig_step(rig);
+    EXPECT_EQ_FOR(rig_chunk(rig, line), cases[i].tokens, "case %d", (int)i);
+    rig_free(rig);
+  }
+}
+
 Test(best_effort, what_comes_later_goes_before_it) {
   rig_t *rig = rig_of(2, 2000, true);
   group_t *line = add_of(rig, CLIENT, true, 8, 10), *first = add_chat(rig, 8),
