@@ -67,6 +67,15 @@ def test_lines_are_answered_as_a_server_does(inferd, tmp_path):
     assert server.stop() == 0, server.log()
 
 
+def test_no_step_is_bounded_in_time_unless_asked(inferd, tmp_path):
+    """Nobody waits for a step; the journal's head says with which options the engine ran."""
+    source, journal = write(tmp_path / "in.jsonl", [line("a", max_tokens=2)]), tmp_path / "steps"
+    for given, bound in ((), b"0"), (("--max-step-ms", "7"), b"7"):
+        done = run(inferd, source, tmp_path / f"{bound}.jsonl", "--journal", journal, *given)
+        assert done.returncode == 0, done
+        assert b"\nmax_step_ms %s\n" % bound in journal.read_bytes()
+
+
 def test_scores_and_vectors(inferd, tmp_path):
     lines = [line("s", "/v1/score", text_1="a", text_2=["b", "a b"]),
              line("r", "/v1/rerank", query="a", documents=["b", "a b"]),
