@@ -53,7 +53,8 @@ typedef struct engine_options {
   int32_t max_num_seqs;                 /* sequences that run at once; 0: 64, on a GPU 256 */
   int32_t max_num_batched_tokens;       /* tokens of a step; 0: 512, on a GPU 4096 */
   int32_t long_prefill_token_threshold; /* most tokens of a prompt in a step; 0 = no limit */
-  int32_t max_step_ms; /* of a step in which something decodes; 0 = no bound, -1 = back end's */
+  int32_t max_step_ms; /* of a step in which something decodes; 0 = no bound; -1 = back end's, or
+                        * twice what reading the weights takes, if that is more */
   bool enable_chunked_prefill; /* a long prompt is computed in several steps */
   bool short_prompts_pass;     /* shorter prompts overtake a long one that is being computed */
   draft_options_t draft;       /* speculative decoding; tokens_max 0 = off */

@@ -524,6 +524,10 @@ static int make_swap_space(engine_t *engine, memory_plan_t *plan, inferd_error_t
 /* By so much at most may what one client asks for delay a token of another, on any back end. */
 enum { CLIENT_STEP_MS_MAX = 10 };
 
+/* Where nobody has said how long a step may take, it takes twice as long as reading the weights, if
+ * that is more: with less most of the time of prompts beside tokens would go into reading them. */
+static const double READS = 2;
+
 /* Bounds of the time of a step: those of the back end, unless told. Without the first there is no
  * second; nor with slo where admission is bounded, which keeps the mean of all tokens. A token
  * takes a turn of each stage: so a turn has a part of both. */
@@ -534,7 +538,9 @@ static pace_options_t choose_pace(const engine_t *engine) {
   const bool by_mean = engine->options.slo_policy && engine->ops->bounds_admission;
   const bool is_shared = step_ms > 0 && !by_mean;
   CHECK_LE(engine->ops->client_step_ms, CLIENT_STEP_MS_MAX);
+  const bool is_told = engine->options.max_step_ms >= 0 || engine->options.slo_policy;
   return (pace_options_t){.step_ns = step_ms * part_ns,
+                          .reads = is_told ? 0 : READS,
                           .client_ns = is_shared ? engine->ops->client_step_ms * part_ns : 0,
                           .bounds_admission = engine->ops->bounds_admission};
 }

@@ -34,12 +34,20 @@ static int32_t count_rows(const plan_entry_t *entry) {
   return entry->do_sample + entry->num_drafts + count_scores(entry);
 }
 
+/* The time of a step; 0 = no bound. */
+static double bound_ns(const scheduler_t *scheduler) {
+  const pace_options_t *options = &scheduler->options.pace;
+  if (options->step_ns <= 0) return 0;
+  return MAX(options->step_ns, options->reads * scheduler->cost.ns[COST_STEP]);
+}
+
 /* With ageing the time of a step is meant for the mean: what a step with decodes took more, as by
  * blocks that came from the host, the next ones take less. */
 static void note_debt(scheduler_t *scheduler, const plan_t *plan, double device_ns) {
-  double bound_ns = scheduler->options.pace.step_ns, *debt_ns = &scheduler->pace.debt_ns;
+  const double most_ns = bound_ns(scheduler);
+  double *debt_ns = &scheduler->pace.debt_ns;
   if (scheduler->options.ageing <= 0 || plan->work.of[COST_KEY] == 0) return;
-  *debt_ns = MIN(MAX(*debt_ns + device_ns - bound_ns, 0), bound_ns / 2);
+  *debt_ns = MIN(MAX(*debt_ns + device_ns - most_ns, 0), most_ns / 2);
 }
 
 void scheduler_note_time(scheduler_t *scheduler, const plan_t *plan, double device_ns) {
@@ -144,7 +152,7 @@ void plan_count_seat(scheduler_t *scheduler, const group_t *group, int times) {
 static bool has_seat(scheduler_t *scheduler, const group_t *group) {
   const tenant_t *tenant = waiting_tenant(&scheduler->waiting, group);
   const double own_ns = pace_of_tenant(scheduler, group->tenant)->seats_ns;
-  const double most_ns = scheduler->options.pace.step_ns * tenant->weight;
+  const double most_ns = bound_ns(scheduler) * tenant->weight;
   if (!scheduler->options.fair_share || group->best_effort) return false;
   return plan_count_of(scheduler, group) == 0 ||
          (own_ns + seat_ns(scheduler, group)) * (double)scheduler->weights <= most_ns;
@@ -153,7 +161,7 @@ static bool has_seat(scheduler_t *scheduler, const group_t *group) {
 bool plan_may_begin(scheduler_t *scheduler, const group_t *group) {
   const step_pace_t *pace = &scheduler->pace;
   return pace->seats_ns == 0 || scheduler->running.count == 0 ||
-         pace->seats_ns + seat_ns(scheduler, group) <= scheduler->options.pace.step_ns ||
+         pace->seats_ns + seat_ns(scheduler, group) <= bound_ns(scheduler) ||
          has_seat(scheduler, group);
 }
 
@@ -171,8 +179,7 @@ bool plan_has_waited(scheduler_t *scheduler, const group_t *group) {
 bool plan_has_waited_for_step(scheduler_t *scheduler, const group_t *group) {
   const step_pace_t *pace = &scheduler->pace;
   const cost_work_t block = cost_of_tokens(0, scheduler->pool->block_size);
-  const double left_ns =
-      scheduler->options.pace.step_ns - scheduler->cost.ns[COST_STEP] - pace->decodes_ns;
+  const double left_ns = bound_ns(scheduler) - scheduler->cost.ns[COST_STEP] - pace->decodes_ns;
   return bounds_prompts(scheduler) && left_ns < 2 * cost_ns(&scheduler->cost, &block) &&
          plan_has_waited(scheduler, group);
 }
@@ -233,24 +240,24 @@ void plan_note_first(scheduler_t *scheduler, const group_t *group, uint64_t now_
 
 static void pace_best_effort(scheduler_t *scheduler) {
   step_pace_t *pace = &scheduler->pace;
-  const pace_options_t *options = &scheduler->options.pace;
+  const double step_ns = bound_ns(scheduler);
   const best_effort_t *known = &scheduler->best_effort;
   const plan_t *plan = &scheduler->plan;
   double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
-  const double most_ns =
-      plan->num_entries > 0 ? options->step_ns / BESIDE_PART : options->step_ns * STEPS_MOST;
-  if (options->step_ns > 0) ns = MIN(ns, most_ns);
-  ns = MAX(ns, MAX(options->client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
+  if (step_ns > 0)
+    ns = MIN(ns, plan->num_entries > 0 ? step_ns / BESIDE_PART : step_ns * STEPS_MOST);
+  ns = MAX(ns,
+           MAX(scheduler->options.pace.client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
   pace->is_on = true;
   pace->client_ns = ns;
   ns += cost_ns(&scheduler->cost, &plan->work);
   pace->step_ns = plan->num_entries > 0 ? MIN(pace->step_ns, ns) : ns;
 }
 
-/* Of a step in which something decodes, in the mean. */
-static double step_ns(const scheduler_t *scheduler) {
+/* The time of this step: more where best effort alone is there. */
+static double step_now_ns(const scheduler_t *scheduler) {
   const waiting_t *waiting = &scheduler->waiting;
-  const double ns = scheduler->options.pace.step_ns;
+  const double ns = bound_ns(scheduler);
   if (waiting->num_best_effort == 0 || waiting->num_groups > waiting->num_best_effort) return ns;
   return MAX(ns * STEPS_MOST, scheduler->cost.ns[COST_STEP] * (1 + WEIGHTS_TIMES));
 }
@@ -296,7 +303,7 @@ void plan_pace(scheduler_t *scheduler) {
   scheduler->tower_ns = 0;
   if (!is_bounded) return;
   pace->is_on = pace->num_decoding > 0;
-  if (options->step_ns > 0) pace->step_ns = step_ns(scheduler) - pace->debt_ns;
+  if (options->step_ns > 0) pace->step_ns = step_now_ns(scheduler) - pace->debt_ns;
   if (scheduler->options.fair_share && options->client_ns > 0)
     pace->client_ns = MAX(options->client_ns, scheduler->cost.ns[COST_STEP]);
   if (pace->class == CLASS_BEST_EFFORT) pace_best_effort(scheduler);
@@ -557,8 +564,8 @@ void plan_set_aside(scheduler_t *scheduler, const sequence_t *seq, int32_t num_t
 
 double plan_prompt_ns(const scheduler_t *scheduler, double alone_ns) {
   const step_pace_t *pace = &scheduler->pace;
-  double step_ns = scheduler->options.pace.step_ns,
-         last_ns = cost_ns(&scheduler->cost, &scheduler->plan.work);
+  const double step_ns = bound_ns(scheduler);
+  const double last_ns = cost_ns(&scheduler->cost, &scheduler->plan.work);
   double beside_ns = scheduler->cost.ns[COST_STEP] + pace->decodes_ns;
   if (!bounds_prompts(scheduler) || step_ns <= 0) return alone_ns + beside_ns;
   double left_ns = MAX(step_ns - beside_ns, step_ns / 8);
@@ -572,10 +579,9 @@ forecast_t scheduler_forecast(const scheduler_t *scheduler, double mean_tokens) 
   double token_ns = cost->ns[COST_TOKEN] + cost->ns[COST_PAIR] * mean_tokens / 2;
   double beside_ns = cost->ns[COST_STEP] + pace->decodes_ns;
   double most_ns = scheduler->options.max_num_batched_tokens * token_ns;
-  double bound_ns = scheduler->options.pace.step_ns;
+  const double step_ns = bound_ns(scheduler);
   if (!cost_is_known(cost) || token_ns <= 0) return (forecast_t){0};
-  if (bound_ns > 0 && pace->is_on)
-    most_ns = MIN(most_ns, bound_ns - beside_ns - cost->ns[COST_ROW]);
+  if (step_ns > 0 && pace->is_on) most_ns = MIN(most_ns, step_ns - beside_ns - cost->ns[COST_ROW]);
   most_ns = MAX(most_ns, scheduler->pool->block_size * token_ns);
   double each_ns = token_ns * (1 + beside_ns / most_ns);
   double queries = (double)scheduler->prefix_queries_tokens;

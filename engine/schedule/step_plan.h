@@ -80,6 +80,7 @@ typedef struct plan {
 /* Bounds of the time of a step in which something decodes, in ns; 0 = none. */
 typedef struct pace_options {
   double step_ns;   /* of the step: prompts get what decodes leave */
+  double reads;     /* and no less than so many times what a step costs that computes nothing */
   double client_ns; /* of what one client has in it, if another client decodes; with fair shares */
   bool bounds_admission; /* no group is admitted with which decodes alone would take step_ns */
 } pace_options_t;

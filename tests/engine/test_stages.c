@@ -275,6 +275,7 @@ Test(stages, bounds_of_a_step_are_shared_out_over_the_turns) {
   cr_assert(step.step_ns == 30e6 && step.client_ns > 0);
   cr_assert(turn.step_ns == step.step_ns / 2, "%g of %g", turn.step_ns, step.step_ns);
   cr_assert(turn.client_ns == step.client_ns / 2, "%g of %g", turn.client_ns, step.client_ns);
+  cr_assert(step.reads == 0, "30 ms were asked for");
   engine_stop(client->engine);
   client_free(client);
   client_free(alone);
@@ -306,6 +307,12 @@ Test(stages, a_client_has_ten_milliseconds_beside_others_at_most) {
   EXPECT_EQ(pace_of(&like_a_gpu, false, 200).client_ns, 10e6);
   EXPECT_EQ(pace_of(&like_a_gpu, true, -1).client_ns, 0);
   EXPECT_EQ(pace_of(&like_a_gpu, false, 0).client_ns, 0);
+}
+
+Test(stages, a_step_that_nobody_has_bounded_may_be_half_reading) {
+  EXPECT_EQ(pace_of(&ops_cpu, false, -1).reads, 2);
+  EXPECT_EQ(pace_of(&ops_cpu, false, 60).reads, 0);
+  EXPECT_EQ(pace_of(&ops_cpu, true, -1).reads, 0);
 }
 
 /* Requests that end while a step with a row of theirs is in flight, and others in their slots. */

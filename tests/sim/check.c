@@ -387,8 +387,7 @@ static void check_left_out(const scheduler_t *s) {
     const run_t *run = check_run(g);
     bool decodes, left_out = check_is_left_out(g, &decodes);
     if (!run->in_plan && !left_out) continue;
-    if (left_out &&
-        (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g) || pace_was_kept(s, g)))
+    if (left_out && (decodes ? pace_may_sit_out(s, g) : pace_is_out(s, g) || pace_was_kept(s, g)))
       continue;
     if (left_out && plan_pauses(s, g)) continue; /* and law.c bounds how often */
     if (left_out && (may_go_in_part(s, g) || lost_its_filler(s, g))) continue;

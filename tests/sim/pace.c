@@ -119,10 +119,16 @@ static double client_bound(const scheduler_t *s, int32_t tenant) {
   return MAX(bound, s->cost.ns[COST_STEP]);
 }
 
+/* The time of a step; 0: it has no bound. */
+static double most_ns(const scheduler_t *s) {
+  const double most = sim.scenario->options.max_step_ms * 1e6;
+  return most > 0 ? MAX(most, sim.scenario->reads * s->cost.ns[COST_STEP]) : 0;
+}
+
 /* What a step may take: less when those before took more; but for the policy slo nothing is owed.
  */
 static double step_bound(const scheduler_t *s) {
-  double most = sim.scenario->options.max_step_ms * 1e6;
+  double most = most_ns(s);
   REQUIRE(s->pace.debt_ns >= 0 &&
               s->pace.debt_ns <= (sim.scenario->options.slo_policy ? most / 2 : 0),
           "a debt of %.0f ns", s->pace.debt_ns);
@@ -151,7 +157,7 @@ static double seat_ns(const scheduler_t *s, const group_t *g) {
 
 /* Whether with this group decodes alone would take the time of a step. */
 static bool is_full(const scheduler_t *s, const group_t *g) {
-  double bound = sim.scenario->options.max_step_ms * 1e6;
+  double bound = most_ns(s);
   double sum = s->cost.ns[COST_STEP] + seat_ns(s, g);
   if (bound == 0 || !scenario_has(sim.scenario, SIM_SEATS) || s->running.count == 0) return false;
   for (const group_t *r = s->running.head; r; r = r->next) sum += r == g ? 0 : seat_ns(s, r);
@@ -172,7 +178,7 @@ static bool is_its_part(const scheduler_t *s, const group_t *g, double bound) {
 
 /* Who is let in, for the first time, finds room among those that decode, if anything runs. */
 static void check_seats(const scheduler_t *s) {
-  double bound = sim.scenario->options.max_step_ms * 1e6, sum = s->cost.ns[COST_STEP];
+  double bound = most_ns(s), sum = s->cost.ns[COST_STEP];
   bool bounds = bound > 0 && scenario_has(sim.scenario, SIM_SEATS) && cost_is_known(&s->cost);
   if (!bounds || s->plan.num_preempted > 0) return;
   for (const group_t *g = s->running.head; g; g = g->next) {
@@ -186,15 +192,14 @@ static void check_seats(const scheduler_t *s) {
 }
 
 bool pace_has_no_seat(const scheduler_t *s, const group_t *g, double part) {
-  double bound = sim.scenario->options.max_step_ms * 1e6, sum = seat_ns(s, g);
+  double bound = most_ns(s), sum = seat_ns(s, g);
   for (const group_t *r = s->running.head; r; r = r->next)
     sum += r->tenant == g->tenant ? seat_ns(s, r) : 0;
   return is_full(s, g) && sum > part * bound * (1 - 1e-9);
 }
 
 bool pace_is_filled(const scheduler_t *s) {
-  const double left =
-      sim.scenario->options.max_step_ms * 1e6 - s->cost.ns[COST_STEP] - s->pace.decodes_ns;
+  const double left = most_ns(s) - s->cost.ns[COST_STEP] - s->pace.decodes_ns;
   return bounds_prompts(s) && left >= 2 * ns_of(s, 0, s->pool->block_size, 0) &&
          cost_ns(&s->cost, &s->plan.work) >= step_bound(s) - sees_tower_ns(s, -1);
 }
@@ -213,8 +218,7 @@ bool pace_is_out(const scheduler_t *s, const group_t *g) {
 bool pace_was_kept(const scheduler_t *s, const group_t *g) {
   if (!bounds_prompts(s) || !sim.scenario->options.short_prompts_pass || !check_has_chunk(s, g))
     return false;
-  const double left =
-      step_bound(s) - sees_tower_ns(s, -1) - cost_ns(&s->cost, &s->plan.work);
+  const double left = step_bound(s) - sees_tower_ns(s, -1) - cost_ns(&s->cost, &s->plan.work);
   return left < ns_of(s, 0, s->pool->block_size, 0);
 }
 

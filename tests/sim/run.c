@@ -498,6 +498,7 @@ static bool start(scenario_t *c) {
   if (c->fills_ring) fill_ring(sim.engine);
   REQUIRE((c->window > 0) == (sim.engine->pool->num_sides > 0), "the window frees no blocks");
   if (c->window > 0) sim.engine->scheduler->options.window.tokens = c->window;
+  sim.engine->scheduler->options.pace.reads = c->reads; /* as if nobody had said how long */
   if (c->slice_blocks > 0) sim.engine->scheduler->options.slice_blocks = c->slice_blocks;
   sim.engine->scheduler->options.snapshot_blocks = c->snapshot_blocks;
   sim.engine->scheduler->waiting.tenants.span = (uint64_t)c->fair_span * SERVED_TOKEN;

@@ -362,11 +362,12 @@ static void draw_pace(scenario_t *c) {
   int32_t step_ms = between(&s, 1, chance(&s, 50) ? 10 : 60), client_ms = between(&s, 1, 10);
   bool bounds_clients = chance(&s, 70);
   int32_t jitter = between(&s, 1, 16);
-  bool varies = chance(&s, 50);
+  bool varies = chance(&s, 50), reads = chance(&s, 30);
   bool on = scenario_has(c, SIM_PACE);
   c->options.max_step_ms = on ? step_ms : 0;
   c->client_step_ms = on && bounds_clients ? client_ms : 0;
   c->jitter = on && varies ? jitter : 1;
+  c->reads = on && reads && !scenario_has(c, SIM_SLO) ? 2 : 0;
 }
 
 /* Regimes of a few steps, or longer than a run. */

@@ -86,6 +86,7 @@ typedef struct scenario {
   engine_options_t options;
   uint64_t step_ns, token_ns; /* virtual duration of a step */
   int32_t client_step_ms;     /* SIM_PACE: of ops_t */
+  double reads;               /* the same: of pace_options_t */
   int32_t jitter;             /* SIM_PACE: steps take up to so many times as long, or as short */
   int32_t jump_steps;         /* SIM_JUMPS: of a regime */
   bool jump_taught;           /* what was learned before is of another machine */

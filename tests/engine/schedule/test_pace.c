@@ -42,6 +42,26 @@ Test(pace, a_prompt_beside_a_decode_gets_what_fits_into_the_step) {
   rig_free(rig);
 }
 
+/* A step that computes nothing takes 6 ms, as the weights are read: twice that is less than 12.5,
+ * and of 12.5 and 20 ms that is the longer one. */
+Test(pace, a_step_takes_so_many_times_as_long_as_the_weights) {
+  static const struct {
+    double reads, weights_ns;
+    int32_t tokens;
+  } cases[] = {{2, 6e6, 44}, {2, 10e6, 76}, {0, 10e6, 4}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    rig_t *rig = rig_with((pace_options_t){.step_ns = 12.5e6, .reads = cases[i].reads}, false);
+    group_t *stream = add(rig, 1, 8);
+    run(rig, 1);
+    rig->scheduler->cost.ns[COST_STEP] = cases[i].weights_ns;
+    group_t *prompt = add(rig, 1, 600);
+    rig_step(rig);
+    EXPECT_EQ_FOR(rig_chunk(rig, prompt), cases[i].tokens, "case %d", (int)i);
+    EXPECT_EQ(rig_chunk(rig, stream), 1);
+    rig_free(rig);
+  }
+}
+
 Test(pace, without_a_decode_tokens_alone_bound_the_step) {
   rig_t *rig = rig_with((pace_options_t){.step_ns = 12e6, .client_ns = 2e6}, false);
   group_t *prompt = add(rig, 1, 600), *other = add(rig, 2, 600);
