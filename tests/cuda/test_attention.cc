@@ -18,6 +18,14 @@ TEST(decode_groups) {
   attention_case<bf16_t>({20, 1, 64, 16}, {90, 33}, {1, 1});
 }
 
+/* More heads a KV head than a tile has, in rows that are cut: each tile has tickets of its own. */
+TEST(decode_groups_beyond_a_tile) {
+  attention_options o;
+  attention_case<bf16_t>({20, 1, 64, 16}, {400, 33, 2300}, {1, 1, 1});
+  o.decode_queries = GPU_DECODE_QUERIES_MAX;
+  attention_case<bf16_t>({48, 1, 128, 16}, {700, 300}, {1, 5}, o);
+}
+
 TEST(decode_items) { /* rows cut into their pieces, into a few, not at all */
   const lens_t lens = {400, 1, 129, 128, 700};
   for (int items_max : {0, 7, 5}) {

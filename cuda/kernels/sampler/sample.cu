@@ -243,23 +243,29 @@ typedef struct gpu_draw {
 } gpu_draw_t;
 
 /* False if id i cannot win. Because e >= u, an id can beat a score only if
- * u < exp(-score) * weight, weight = exp((l - max) / T); so most ids need no logarithm. `win` is
- * exp(-score) with 1.0001 times as much for the rounding of the weight. */
+ * u < exp(-score) * weight, weight = exp((l - max) / T); so most ids need no logarithm, and none
+ * of them a double, of which many cards compute one where they compute 64 floats. */
 GPU_FN bool may_win(const sample_work_t &work, const gpu_draw_t &draw, float logit, int32_t i,
-                    double win) {
+                    float win) {
   if (!remains(draw.filter, logit, i)) return false;
-  const double bound = win * (double)expf((logit - work.max) * (float)draw.inverse_t) * 65536.0;
-  return (double)device_random_coarse(draw.stream, (uint32_t)i) <= bound;
+  const float bound = win * expf((logit - work.max) * (float)draw.inverse_t) * 65536.0f;
+  return (float)device_random_coarse(draw.stream, (uint32_t)i) <= bound;
+}
+
+/* exp(-score), and 1.0002 times as much for the roundings of the weight and of the bound. The best
+ * id has a score above -4, so it is a float. */
+GPU_FN float win_of(double score) {
+  return (float)(exp(-score) * 1.0002);
 }
 
 /* Keeps id i in `best` if it wins. */
 GPU_FN void try_id(const sample_work_t &work, const gpu_draw_t &draw, int32_t i, best_t *best,
-                   double *win) {
+                   float *win) {
   if (!may_win(work, draw, work.logits[i], i, *win)) return;
   const double score = draw_score(work, draw.stream, draw.inverse_t, i);
   if (score < best->score || (score == best->score && i >= best->id)) return;
   *best = {score, i};
-  *win = exp(-score) * 1.0001;
+  *win = win_of(score);
 }
 
 /* Draws an id among those that the filters leave; every thread begins with the score of the best
@@ -271,7 +277,7 @@ GPU_FN int32_t draw_id(const sample_work_t &work, const gpu_sample_row_t &row,
   const gpu_draw_t draw = {filter, device_random_stream(row.rng_key, row.rng_position),
                            1.0 / (double)row.temperature};
   best_t mine = {draw_score(work, draw.stream, draw.inverse_t, work.best_id), work.best_id};
-  double win = exp(-mine.score) * 1.0001;
+  float win = win_of(mine.score);
   if (is_listed) {
     for (int c = threadIdx.x; c < list.count; c += SAMPLE_THREADS)
       try_id(work, draw, list.ids[c], &mine, &win);
