@@ -129,16 +129,11 @@ GPU_FN void nibble_numbers(uint32_t nibbles, float *numbers) {
   }
 }
 
-/* e4m3 numbers: their bits, moved, are the half that is 256 times smaller. NaN is read as 480: a
- * loader refuses it. */
+/* e4m3 numbers, all of which are halves. A loader refuses NaN. */
 GPU_FN void e4m3_levels(uint32_t bytes, float *levels) {
-  UNROLL
-  for (int i = 0; i < 2; i++) {
-    const uint32_t spread = byte_perm(bytes, 0, i == 0 ? 0x1404u : 0x3424u);
-    const float2 pair = unpack<f16_t>((spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1);
-    levels[2 * i] = mul_rn(pair.x, 256.0f);
-    levels[2 * i + 1] = mul_rn(pair.y, 256.0f);
-  }
+  const float2 low = unpack<f16_t>(e4m3_halves<0>(bytes));
+  const float2 high = unpack<f16_t>(e4m3_halves<1>(bytes));
+  levels[0] = low.x, levels[1] = low.y, levels[2] = high.x, levels[3] = high.y;
 }
 
 /* The weights of the numbers in w. A level of 0 may get another sign than by STEPS: in a sum of

@@ -343,6 +343,31 @@ template <class T> static void e4m3_case() {
   check_that(right, std::string("e4m3 to pairs of ") + name_of<T>());
 }
 
+/* Every number but NaN, as any of the four bytes. */
+__global__ void e4m3_halves_kernel(uint32_t *out) {
+  const uint32_t b = threadIdx.x, word = b | (b ^ 1) << 8 | (b ^ 2) << 16 | (b ^ 3) << 24;
+  out[2 * b] = e4m3_halves<0>(word);
+  out[2 * b + 1] = e4m3_halves<1>(word);
+}
+
+TEST(wrapper_e4m3_halves) {
+  device_array<uint32_t> out((size_t)512);
+  MUST(LAUNCH(e4m3_halves_kernel, (1), (256), 0, nullptr, out.p));
+  const auto got = out.get();
+  for (int b = 0; b < 256; b++) {
+    for (int i = 0; i < 4; i++) {
+      const int of = b ^ i, mantissa = of & 7, exponent = of >> 3 & 15;
+      if ((of & 0x7f) == 0x7f) continue;
+      const double size =
+          exponent > 0 ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
+      const float2 pair = unpack<f16_t>(got[2 * b + i / 2]);
+      const double found = i % 2 == 0 ? pair.x : pair.y;
+      check_that(found == (of & 0x80 ? -size : size) && std::signbit(found) == ((of & 0x80) != 0),
+                 "e4m3 " + std::to_string(of) + " as a half");
+    }
+  }
+}
+
 TEST(wrapper_e4m3) {
   e4m3_case<bf16_t>();
   e4m3_case<f16_t>();

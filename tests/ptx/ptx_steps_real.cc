@@ -88,6 +88,18 @@ struct Half {
   static uint16_t bits(double exact) { return emu::float_to_half_bits(to_odd(exact)); }
 };
 
+/* Two e4m3 numbers, each a sign, four bits of exponent and three of mantissa, as halves. */
+static uint32_t halves_of_e4m3(uint32_t two) {
+  uint32_t out = 0;
+  for (int at = 0; at < 2; at++) {
+    const int b = two >> 8 * at & 0xff, exponent = b >> 3 & 15, mantissa = b & 7;
+    const double size = exponent > 0 ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+    const uint16_t half = (b & 0x7f) == 0x7f ? 0x7fff : emu::float_to_half_bits((float)size);
+    out |= (uint32_t)(half | (b & 0x80) << 8) << 16 * at;
+  }
+  return out;
+}
+
 #define PTX_REAL(type, letters, T)                                                                 \
   PTX_2("add." type, letters, T, T, a + b), PTX_2("add.rn." type, letters, T, T, a + b),           \
       PTX_2("sub." type, letters, T, T, a - b), PTX_2("sub.rn." type, letters, T, T, a - b),       \
@@ -137,6 +149,7 @@ static const Rule rules[] = {
     PTX_1("rcp.approx.ftz.f32", "wW", float, float, flushed(1.0f / flushed(a))),
     PTX_1("rcp.approx.ftz.f64", "dD", double, double, reciprocal_start(a)),
 
+    PTX_1("cvt.rn.f16x2.e4m3x2", "wH", uint32_t, uint16_t, halves_of_e4m3(a)),
     PTX_1("cvt.sat.f32.f32", "wW", float, float, clamped(a)),
     PTX_1("cvt.rn.bf16.f32", "hW", uint16_t, float, emu::float_to_bf16_bits(a)),
     PTX_1("cvt.rn.f16.f32", "hW", uint16_t, float, emu::float_to_half_bits(a)),

@@ -185,6 +185,8 @@ TEST(ptx_real_numbers) {
   expect("mov.b32 %r1, 0x3f803c00; fma.rn.bf16x2 %r0, %r1, 0x40004000, 0x80008000;", 0x40003c80);
   expect("cvt.rn.bf16.f32 %rs1, 0f3F808000; mov.b32 %r0, {%rs1, 0};", 0x3f80);
   expect("cvt.rn.f16.f32 %rs1, 0f477FF000; mov.b32 %r0, {%rs1, 0};", 0x7c00);
+  expect("mov.u16 %rs1, 14462; cvt.rn.f16x2.e4m3x2 %r0, %rs1;", 0x3c005f00);  /* 448, 1 */
+  expect("mov.u16 %rs1, -32511; cvt.rn.f16x2.e4m3x2 %r0, %rs1;", 0x98001800); /* 2^-9, -2^-9 */
 }
 
 TEST(ptx_memory) {

@@ -115,6 +115,12 @@ KERNEL e4m3_pairs__bf16(uint32_t word, uint32_t *even, uint32_t *odd) {
 KERNEL e4m3_pairs__f16(uint32_t word, uint32_t *even, uint32_t *odd) {
   e4m3_pairs<f16_t>(word, *even, *odd);
 }
+KERNEL e4m3_halves__0(uint32_t word, uint32_t *out) {
+  *out = e4m3_halves<0>(word);
+}
+KERNEL e4m3_halves__1(uint32_t left, uint32_t right, uint32_t *out) {
+  *out = e4m3_halves<1>(left ^ right);
+}
 KERNEL byte_perm__(uint32_t low, uint32_t high, uint32_t selector, uint32_t *out) {
   *out = byte_perm(low, high, selector);
 }
