@@ -64,7 +64,7 @@ static void form_of_one(const weight_source_t *source, weight_format_t name, gpu
   if (out->codes != GPU_CODES_4) return;
   out->zero = NIBBLE_ZERO + (float)format->offset;
   if (format->table == NULL) return;
-  out->codes = GPU_CODES_TABLE;
+  out->codes = out->scales == GPU_SCALES_EXPONENT ? GPU_CODES_E2M1 : GPU_CODES_TABLE;
   out->zero = BYTE_ZERO + LEVEL_OFFSET;
   for (int32_t i = 0; i < NIBBLE_CODES; i++)
     out->table[i / 4] |= (uint32_t)(format->table[i] + LEVEL_OFFSET) << i % 4 * 8;
@@ -90,7 +90,8 @@ static bool is_f32(const gpu_packed_t *form) {
 }
 
 static bool has_nibbles(const gpu_packed_t *form) {
-  return form->codes == GPU_CODES_4 || form->codes == GPU_CODES_TABLE;
+  return form->codes == GPU_CODES_4 || form->codes == GPU_CODES_TABLE ||
+         form->codes == GPU_CODES_E2M1;
 }
 
 /* The shortest way to the same bits that all matrices of this form have: the factors of an f16
@@ -190,9 +191,12 @@ static uint8_t *place(const gpu_packed_t *form, uint8_t *panel, int32_t lane, in
                    column % GPU_UNIT_COLS / block * GPU_BLOCK_BYTES +
                    lane * (GPU_BLOCK_BYTES / GPU_PANEL_ROWS) +
                    in_block % STEP_COLS / LANE_COLS * LANE_BYTES;
+  lanes += in_block / STEP_COLS * (nibbles ? LANE_COLS / 2 : LANE_COLS);
   *shift = nibbles ? in_lane % 2 * 4 : 0;
-  return lanes + in_block / STEP_COLS * (nibbles ? LANE_COLS / 2 : LANE_COLS) +
-         (nibbles ? in_lane / 2 : in_lane);
+  if (!nibbles) return lanes + in_lane;
+  if (form->codes != GPU_CODES_E2M1) return lanes + in_lane / 2;
+  *shift = in_lane / 2 % 2 * 4; /* even columns lie in the low half */
+  return lanes + in_lane % 2 * 2 + in_lane / 4;
 }
 
 static void put_codes(const gpu_packed_t *form, const quant_format_t *format,

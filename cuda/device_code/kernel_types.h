@@ -39,7 +39,8 @@ typedef enum gpu_codes {
   GPU_CODES_4,
   GPU_CODES_8,
   GPU_CODES_E4M3,
-  GPU_CODES_TABLE /* 4 bits whose levels are no sequence */
+  GPU_CODES_TABLE, /* 4 bits whose levels are no sequence */
+  GPU_CODES_E2M1   /* 4 bits: a sign, and a float of two bits of exponent and one of mantissa */
 } gpu_codes_t;
 typedef enum gpu_scales {
   GPU_SCALES_F32,
@@ -68,13 +69,14 @@ enum {
  *
  *   codes   [1 or 2 blocks][8 rows][4 lanes][16 bytes], a block being 128 columns of 4 bits or 64
  *           of 8. Lane j has columns 8 j .. 8 j + 7 of each 32 columns of the block, in order; low
- *           nibble first
+ *           nibble first. E2M1: even columns in the low half of a word of eight, odd in the high
  *   scales  [8 rows][halves][slots] of: scale, then min if there are minima; two-level: the factors
  *           of both. Groups of 16 columns: 2 halves of 4 slots, a lane reads the half j / 2; of 32:
  *           4 slots; of 64: 2; of more: 1, the same in each unit of the group
  *   supers  at supers_at of the unit, [8 rows] of f16 scale, then f16 min if there are minima
  *
  * Number of a code: 2^7 + code, of 4 bits; 2^15 + code, of 8; with a table 2^15 + its byte `code`.
+ * Of E2M1 twice its value, with exponents as scales alone.
  * Columns beyond cols have the code and the scale 0. */
 typedef struct gpu_packed {
   gpu_codes_t codes; /* GPU_CODES_PLAIN: not packed, and the rest does not count */

@@ -15,7 +15,8 @@ enum { STEP_COLS = 32, UNIT_STEPS = GPU_UNIT_COLS / STEP_COLS, LANE_BYTES = 16, 
 
 /* Blocks of codes in a unit, the steps of 32 columns in each, and the bytes of all. */
 template <int CODES> struct unit_of {
-  enum { IS_NIBBLES = CODES == GPU_CODES_4 || CODES == GPU_CODES_TABLE };
+  enum { IS_E2M1 = CODES == GPU_CODES_E2M1 };
+  enum { IS_NIBBLES = CODES == GPU_CODES_4 || CODES == GPU_CODES_TABLE || IS_E2M1 };
   enum { BLOCKS = IS_NIBBLES ? 1 : 2, STEPS = UNIT_STEPS / BLOCKS };
   enum { CODE_BYTES = BLOCKS * GPU_BLOCK_BYTES };
 };
@@ -136,6 +137,28 @@ GPU_FN void e4m3_levels(uint32_t bytes, float *levels) {
   levels[0] = low.x, levels[1] = low.y, levels[2] = high.x, levels[3] = high.y;
 }
 
+/* Two neighbouring e2m1 numbers of a word, in bf16 and exact: their bits, moved, are the number
+ * that is 2^126 times smaller. */
+template <int PAIR> GPU_FN uint32_t e2m1_pair(uint32_t word) {
+  const uint32_t high = word << (12 - 4 * PAIR);
+  return multiply_bf16x2((high & 0x80008000u) | (high & 0x70007000u) >> 6, 0x7e807e80u);
+}
+
+/* 2^(e - 127) as a bf16. */
+GPU_FN uint32_t bf16_power(uint32_t exponent) {
+  return exponent > 0 ? exponent << 7 : 0x40;
+}
+
+template <class T> GPU_FN uint32_t scale_pair(uint32_t levels, uint32_t exponent);
+template <> GPU_FN uint32_t scale_pair<bf16_t>(uint32_t levels, uint32_t exponent) {
+  return multiply_bf16x2(levels, bf16_power(exponent) * 0x10001u);
+}
+template <> GPU_FN uint32_t scale_pair<f16_t>(uint32_t levels, uint32_t exponent) {
+  const float2 pair = unpack<bf16_t>(levels);
+  const float scale = __uint_as_float(bf16_power(exponent) << 16);
+  return pack<f16_t>(mul_rn(pair.x, scale), mul_rn(pair.y, scale));
+}
+
 /* The weights of the numbers in w. A level of 0 may get another sign than by STEPS: in a sum of
  * products it has none. */
 template <int SCALES, int UNPACK>
@@ -157,25 +180,31 @@ GPU_FN void weigh(const gpu_packed_t &packed, raw_scale_t raw, float (&w)[VECTOR
 /* Eight neighbouring weights of a row. `codes`: their bytes (4 bits: x alone). */
 template <class T, int CODES, int SCALES, int UNPACK>
 GPU_FN uint4 unpack_8(const gpu_packed_t &packed, uint2 codes, raw_scale_t raw) {
-  float w[VECTOR];
-  if (CODES == GPU_CODES_E4M3) {
-    const float scale = read_scale<SCALES>(packed, raw).x;
-    e4m3_levels(codes.x, w);
-    e4m3_levels(codes.y, w + 4);
-    UNROLL
-    for (int i = 0; i < VECTOR; i++) w[i] = mul_rn(w[i], scale);
+  if constexpr (unit_of<CODES>::IS_E2M1) {
+    return make_uint4(
+        scale_pair<T>(e2m1_pair<0>(codes.x), raw.x), scale_pair<T>(e2m1_pair<1>(codes.x), raw.x),
+        scale_pair<T>(e2m1_pair<2>(codes.x), raw.x), scale_pair<T>(e2m1_pair<3>(codes.x), raw.x));
   } else {
-    const bool looks = CODES == GPU_CODES_TABLE;
-    if (CODES == GPU_CODES_4) {
-      nibble_numbers(codes.x, w);
+    float w[VECTOR];
+    if (CODES == GPU_CODES_E4M3) {
+      const float scale = read_scale<SCALES>(packed, raw).x;
+      e4m3_levels(codes.x, w);
+      e4m3_levels(codes.y, w + 4);
+      UNROLL
+      for (int i = 0; i < VECTOR; i++) w[i] = mul_rn(w[i], scale);
     } else {
-      byte_numbers(looks ? look_up(packed.table, codes.x) : codes.x, w);
-      byte_numbers(looks ? look_up(packed.table, codes.x >> 16) : codes.y, w + 4);
+      const bool looks = CODES == GPU_CODES_TABLE;
+      if (CODES == GPU_CODES_4) {
+        nibble_numbers(codes.x, w);
+      } else {
+        byte_numbers(looks ? look_up(packed.table, codes.x) : codes.x, w);
+        byte_numbers(looks ? look_up(packed.table, codes.x >> 16) : codes.y, w + 4);
+      }
+      weigh<SCALES, UNPACK>(packed, raw, w);
     }
-    weigh<SCALES, UNPACK>(packed, raw, w);
+    return make_uint4(pack<T>(w[0], w[1]), pack<T>(w[2], w[3]), pack<T>(w[4], w[5]),
+                      pack<T>(w[6], w[7]));
   }
-  return make_uint4(pack<T>(w[0], w[1]), pack<T>(w[2], w[3]), pack<T>(w[4], w[5]),
-                    pack<T>(w[6], w[7]));
 }
 
 /* The part of a lane's 16 bytes that belongs to step `step` of the block. */

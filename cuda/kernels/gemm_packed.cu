@@ -57,6 +57,7 @@ template <class T> static cudaError_t linear(const gpu_skinny_t &args, gpu_strea
   case GPU_CODES_4: return tiled<T, GPU_CODES_4>(args, stream);
   case GPU_CODES_8: return tiled<T, GPU_CODES_8>(args, stream);
   case GPU_CODES_TABLE: return tiled<T, GPU_CODES_TABLE>(args, stream);
+  case GPU_CODES_E2M1: return tiled<T, GPU_CODES_E2M1>(args, stream);
   default: return tiled<T, GPU_CODES_E4M3>(args, stream);
   }
 }
@@ -84,6 +85,7 @@ static cudaError_t embed(void *out, const gpu_table_t &table, const gpu_packed_r
   case GPU_CODES_4: return embed_of<T, GPU_CODES_4>(out, table, rows, stream);
   case GPU_CODES_8: return embed_of<T, GPU_CODES_8>(out, table, rows, stream);
   case GPU_CODES_TABLE: return embed_of<T, GPU_CODES_TABLE>(out, table, rows, stream);
+  case GPU_CODES_E2M1: return embed_of<T, GPU_CODES_E2M1>(out, table, rows, stream);
   default: return embed_of<T, GPU_CODES_E4M3>(out, table, rows, stream);
   }
 }

@@ -46,7 +46,7 @@ template <class F> cudaError_t for_packed_4(const gpu_packed_t &packed, const F 
                      packed_kind_t<GPU_CODES_TABLE, GPU_SCALES_F32, GPU_UNPACK_STEPS>(),
                      packed_kind_t<GPU_CODES_TABLE, GPU_SCALES_F16, GPU_UNPACK_FUSED>(),
                      packed_kind_t<GPU_CODES_TABLE, GPU_SCALES_TWO_LEVEL, GPU_UNPACK_STEPS>(),
-                     packed_kind_t<GPU_CODES_TABLE, GPU_SCALES_EXPONENT, GPU_UNPACK_FUSED>());
+                     packed_kind_t<GPU_CODES_E2M1, GPU_SCALES_EXPONENT, GPU_UNPACK_FUSED>());
 }
 
 template <class F> cudaError_t for_packed_8(const gpu_packed_t &packed, const F &launch) {

@@ -23,7 +23,7 @@ static const packed_form_t packed_forms[] = {
     {GPU_CODES_4, GPU_SCALES_F32_WIDE, 128, true, GPU_UNPACK_FUSED, "AWQ"},
     {GPU_CODES_4, GPU_SCALES_F32, 64, true, GPU_UNPACK_STEPS, "groups of 64"},
     {GPU_CODES_4, GPU_SCALES_F32, 32, true, GPU_UNPACK_FUSED, "groups of 32"},
-    {GPU_CODES_TABLE, GPU_SCALES_EXPONENT, 32, false, GPU_UNPACK_FUSED, "MXFP4"},
+    {GPU_CODES_E2M1, GPU_SCALES_EXPONENT, 32, false, GPU_UNPACK_FUSED, "MXFP4"},
     {GPU_CODES_TABLE, GPU_SCALES_F16, 16, false, GPU_UNPACK_FUSED, "NVFP4 blocks"},
     {GPU_CODES_TABLE, GPU_SCALES_F32, 16, false, GPU_UNPACK_STEPS, "NVFP4"},
     {GPU_CODES_8, GPU_SCALES_F16, 32, false, GPU_UNPACK_FUSED, "Q8_0"},
@@ -44,12 +44,22 @@ inline float put_half(uint8_t *to, float value) {
   return to_float(rounded);
 }
 
+/* Where the scales of a unit begin. */
+inline int packed_scales_at(const gpu_packed_t &form) {
+  return form.codes == GPU_CODES_8 || form.codes == GPU_CODES_E4M3 ? 1024 : 512;
+}
+
 /* The level of a random code. */
 inline float put_code(const gpu_packed_t &form, uint8_t *panel, int row, int k) {
-  const bool nibbles = form.codes == GPU_CODES_4 || form.codes == GPU_CODES_TABLE;
+  const bool nibbles = packed_scales_at(form) == 512;
   uint8_t *lane = panel + k / 128 * form.unit_bytes + row * 64 + k % 32 / 8 * 16;
   if (nibbles) {
-    const int code = random_below(16);
+    const int code = random_below(16), column = k % 8;
+    if (form.codes == GPU_CODES_E2M1) {
+      const float size[] = {0, 1, 2, 3, 4, 6, 8, 12};
+      lane[k % 128 / 32 * 4 + column % 2 * 2 + column / 4] |= (uint8_t)(code << column / 2 % 2 * 4);
+      return code & 8 ? -size[code & 7] : size[code];
+    }
     lane[k % 128 / 32 * 4 + k % 8 / 2] |= (uint8_t)(code << k % 2 * 4);
     if (form.codes == GPU_CODES_4) return (float)code - (form.zero - 128);
     return (float)(int)(form.table[code / 4] >> code % 4 * 8 & 255) - (form.zero - 32768);
@@ -61,11 +71,8 @@ inline float put_code(const gpu_packed_t &form, uint8_t *panel, int row, int k) 
   return (float)code - (form.zero - 32768);
 }
 
-/* Where the scales of a unit begin, how many a row has there and of how many bytes, and which is
- * that of the group of column k. */
-inline int packed_scales_at(const gpu_packed_t &form) {
-  return form.codes == GPU_CODES_4 || form.codes == GPU_CODES_TABLE ? 512 : 1024;
-}
+/* How many scales a row has in a unit and of how many bytes, and which is that of the group of
+ * column k. */
 inline int packed_slots(const gpu_packed_t &form) {
   return form.group_shift > 7 ? 1 : 128 >> form.group_shift;
 }

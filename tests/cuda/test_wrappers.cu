@@ -368,6 +368,29 @@ TEST(wrapper_e4m3_halves) {
   }
 }
 
+/* Products of bf16 numbers of every size, subnormal ones as well. */
+__global__ void multiply_kernel(const uint32_t *in, uint32_t *out) {
+  out[threadIdx.x] = multiply_bf16x2(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
+}
+
+TEST(wrapper_multiply_bf16x2) {
+  std::vector<uint32_t> words(512);
+  for (uint32_t &word : words) { /* no infinity, no NaN */
+    word = (uint32_t)random_below(1 << 16) | (uint32_t)random_below(1 << 16) << 16;
+    if ((word & 0x7f80) == 0x7f80) word ^= 0x4000;
+    if ((word >> 16 & 0x7f80) == 0x7f80) word ^= 0x40000000;
+  }
+  words[0] = 0x00c08040, words[1] = 0x7e807e80; /* 2^-126 * 1.5 and -2^-127, times 2^126 */
+  device_array<uint32_t> in(words), out((size_t)256);
+  MUST(LAUNCH(multiply_kernel, (1), (256), 0, nullptr, in.p, out.p));
+  const auto got = out.get();
+  for (int i = 0; i < 256; i++) {
+    const float2 a = unpack<bf16_t>(words[2 * i]), b = unpack<bf16_t>(words[2 * i + 1]);
+    const uint32_t wanted = pack<bf16_t>((float)((double)a.x * b.x), (float)((double)a.y * b.y));
+    check_that(got[i] == wanted, "product " + std::to_string(i));
+  }
+}
+
 TEST(wrapper_e4m3) {
   e4m3_case<bf16_t>();
   e4m3_case<f16_t>();

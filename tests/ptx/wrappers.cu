@@ -115,6 +115,9 @@ KERNEL e4m3_pairs__bf16(uint32_t word, uint32_t *even, uint32_t *odd) {
 KERNEL e4m3_pairs__f16(uint32_t word, uint32_t *even, uint32_t *odd) {
   e4m3_pairs<f16_t>(word, *even, *odd);
 }
+KERNEL multiply_bf16x2__(uint32_t left, uint32_t right, uint32_t *out) {
+  *out = multiply_bf16x2(left, right);
+}
 KERNEL e4m3_halves__0(uint32_t word, uint32_t *out) {
   *out = e4m3_halves<0>(word);
 }
