@@ -38,6 +38,12 @@ static uint32_t formats_of(const weight_source_t *source) {
   return seen;
 }
 
+/* Scales of wide groups are halves, and minima a whole number of them. */
+static bool has_zero_points(const weight_source_t *source, weight_format_t name, int32_t shift) {
+  return name == WEIGHT_GROUPED_4 && source->scales.kind == SCALES_F16 &&
+         source->scales.zero_point != ZERO_POINT_NONE && 1 << shift >= GPU_UNIT_COLS;
+}
+
 static gpu_scales_t scales_of(const quant_format_t *format) {
   if (format->is_two_level) return GPU_SCALES_TWO_LEVEL;
   if (format->format == WEIGHT_GGUF_MXFP4) return GPU_SCALES_EXPONENT;
@@ -63,6 +69,7 @@ static void form_of_one(const weight_source_t *source, weight_format_t name, gpu
   if (is_e4m3) out->codes = GPU_CODES_E4M3;
   if (out->codes != GPU_CODES_4) return;
   out->zero = NIBBLE_ZERO + (float)format->offset;
+  if (has_zero_points(source, name, out->group_shift)) out->scales = GPU_SCALES_F16_ZERO;
   if (format->table == NULL) return;
   out->codes = out->scales == GPU_SCALES_EXPONENT ? GPU_CODES_E2M1 : GPU_CODES_TABLE;
   out->zero = BYTE_ZERO + LEVEL_OFFSET;
@@ -101,7 +108,8 @@ static gpu_unpack_t unpack_of(const gpu_packed_t *form) {
   if (form->codes == GPU_CODES_E4M3) return GPU_UNPACK_STEPS;
   switch (form->scales) {
   case GPU_SCALES_F16: return form->has_min ? GPU_UNPACK_PRODUCT : GPU_UNPACK_FUSED;
-  case GPU_SCALES_EXPONENT: return GPU_UNPACK_FUSED;
+  case GPU_SCALES_EXPONENT:
+  case GPU_SCALES_F16_ZERO: return GPU_UNPACK_FUSED;
   case GPU_SCALES_TWO_LEVEL:
     return form->codes == GPU_CODES_4 ? GPU_UNPACK_PRODUCT : GPU_UNPACK_STEPS;
   case GPU_SCALES_F32:
@@ -115,7 +123,8 @@ void packed_settle(gpu_packed_t *form, bool is_exact) {
 }
 
 static uint64_t scale_bytes(const gpu_packed_t *form) {
-  const uint64_t one = is_f32(form) ? 4 : form->scales == GPU_SCALES_F16 ? 2 : 1;
+  const bool is_f16 = form->scales == GPU_SCALES_F16 || form->scales == GPU_SCALES_F16_ZERO;
+  const uint64_t one = is_f32(form) ? 4 : is_f16 ? 2 : 1;
   return form->has_min ? 2 * one : one;
 }
 
@@ -224,6 +233,11 @@ static void put_scale(const gpu_packed_t *form, const quant_format_t *format,
   case GPU_SCALES_F16:
     put_half(to, chunk->scale[group]);
     if (form->has_min) put_half(to + sizeof(uint16_t), min);
+    break;
+  case GPU_SCALES_F16_ZERO:
+    put_half(to, chunk->scale[group]);
+    put_half(to + sizeof(uint16_t),
+             form->zero + (chunk->scale[group] != 0 ? roundf(min / chunk->scale[group]) : 0));
     break;
   case GPU_SCALES_TWO_LEVEL:
     to[0] = (uint8_t)chunk->sub_scale[group];

@@ -47,7 +47,8 @@ typedef enum gpu_scales {
   GPU_SCALES_F16,
   GPU_SCALES_TWO_LEVEL, /* f16 for 256 columns, times an int8; minima: f16 times a uint8 */
   GPU_SCALES_EXPONENT,  /* byte e: 2^(e - 128); never with minima */
-  GPU_SCALES_F32_WIDE   /* for groups of at least a unit */
+  GPU_SCALES_F32_WIDE,  /* for groups of at least a unit */
+  GPU_SCALES_F16_ZERO   /* for such groups of 4 bits: f16, and the number of level 0 as f16 */
 } gpu_scales_t;
 /* How a code becomes a weight, each with the same bits: the shortest that a matrix allows. `number`
  * is a float with the code among its bits: level + zero. */

@@ -46,7 +46,9 @@ GPU_FN int scale_slots(const gpu_packed_t &packed) {
                                    : 1;
 }
 template <int SCALES> GPU_FN int scale_bytes(const gpu_packed_t &packed) {
-  const int one = is_f32<SCALES>(packed) ? 4 : scales_of<SCALES>(packed) == GPU_SCALES_F16 ? 2 : 1;
+  const int scales = scales_of<SCALES>(packed);
+  const bool is_f16 = scales == GPU_SCALES_F16 || scales == GPU_SCALES_F16_ZERO;
+  const int one = is_f32<SCALES>(packed) ? 4 : is_f16 ? 2 : 1;
   return packed.has_min ? 2 * one : one;
 }
 
@@ -80,6 +82,8 @@ GPU_FN raw_scale_t load_scale(const gpu_packed_t &packed, const packed_place_t &
   if (is_f32<SCALES>(packed)) {
     if (packed.has_min) return *(const uint2 *)scale;
     raw.x = *(const uint32_t *)scale;
+  } else if (scales_of<SCALES>(packed) == GPU_SCALES_F16_ZERO) {
+    raw.x = *(const uint32_t *)scale;
   } else if (scales_of<SCALES>(packed) == GPU_SCALES_F16) {
     raw.x = packed.has_min ? *(const uint32_t *)scale : *(const uint16_t *)scale;
   } else if (scales_of<SCALES>(packed) == GPU_SCALES_TWO_LEVEL) {
@@ -96,6 +100,10 @@ GPU_FN raw_scale_t load_scale(const gpu_packed_t &packed, const packed_place_t &
 template <int SCALES> GPU_FN float2 read_scale(const gpu_packed_t &packed, raw_scale_t raw) {
   if (is_f32<SCALES>(packed)) return make_float2(__uint_as_float(raw.x), __uint_as_float(raw.y));
   if (scales_of<SCALES>(packed) == GPU_SCALES_F16) return unpack<f16_t>(raw.x);
+  if (scales_of<SCALES>(packed) == GPU_SCALES_F16_ZERO) {
+    const float2 pair = unpack<f16_t>(raw.x);
+    return make_float2(pair.x, mul_rn(pair.x, add_rn(pair.y, -packed.zero)));
+  }
   if (scales_of<SCALES>(packed) == GPU_SCALES_TWO_LEVEL) {
     const float2 super = unpack<f16_t>(raw.y);
     return make_float2(mul_rn(super.x, (float)(int8_t)(raw.x & 0xff)),
@@ -163,8 +171,10 @@ template <> GPU_FN uint32_t scale_pair<f16_t>(uint32_t levels, uint32_t exponent
  * products it has none. */
 template <int SCALES, int UNPACK>
 GPU_FN void weigh(const gpu_packed_t &packed, raw_scale_t raw, float (&w)[VECTOR]) {
-  const float2 scale = read_scale<SCALES>(packed, raw);
   const bool fused = UNPACK == GPU_UNPACK_FUSED;
+  const bool wide = fused && SCALES == GPU_SCALES_F16_ZERO; /* widened, with its min */
+  const float2 scale = wide ? make_float2(__uint_as_float(raw.x), __uint_as_float(raw.y))
+                            : read_scale<SCALES>(packed, raw);
   const float moved =
       fused ? fma_rn(-packed.zero, scale.x, -scale.y) : mul_rn(-packed.zero, scale.x);
   UNROLL

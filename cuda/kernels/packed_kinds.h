@@ -17,7 +17,7 @@ template <gpu_codes_t CODES_, gpu_scales_t SCALES_, gpu_unpack_t UNPACK_> struct
 template <class KIND> bool is_of_kind(KIND, const gpu_packed_t &packed) {
   const bool all_min = packed.unpack == GPU_UNPACK_PRODUCT, f16 = packed.scales == GPU_SCALES_F16;
   const int shift = packed.group_shift, f32 = packed.scales == GPU_SCALES_F32;
-  const bool wide = packed.scales == GPU_SCALES_F32_WIDE;
+  const bool wide = packed.scales == GPU_SCALES_F32_WIDE || packed.scales == GPU_SCALES_F16_ZERO;
   return packed.codes == (gpu_codes_t)KIND::CODES && packed.scales == (gpu_scales_t)KIND::SCALES &&
          packed.unpack == (gpu_unpack_t)KIND::UNPACK && shift >= (wide ? 7 : 4) &&
          (wide || shift <= (f32 ? 6 : 5)) && !(f16 && all_min != !!packed.has_min);
@@ -35,6 +35,7 @@ cudaError_t for_kind_of(const gpu_packed_t &packed, const F &launch, KIND kind, 
 /* Codes of 4 bits; of 8 bits and e4m3; all. */
 template <class F> cudaError_t for_packed_4(const gpu_packed_t &packed, const F &launch) {
   return for_kind_of(packed, launch,
+                     packed_kind_t<GPU_CODES_4, GPU_SCALES_F16_ZERO, GPU_UNPACK_FUSED>(),
                      packed_kind_t<GPU_CODES_4, GPU_SCALES_F32_WIDE, GPU_UNPACK_FUSED>(),
                      packed_kind_t<GPU_CODES_4, GPU_SCALES_F32_WIDE, GPU_UNPACK_STEPS>(),
                      packed_kind_t<GPU_CODES_4, GPU_SCALES_F32, GPU_UNPACK_FUSED>(),

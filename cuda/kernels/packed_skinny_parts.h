@@ -16,6 +16,7 @@
 template <int SCALES> struct unit_scales_t {
   uint32_t words[SCALES == GPU_SCALES_F32         ? 2 * UNIT_STEPS
                  : SCALES == GPU_SCALES_F32_WIDE  ? 2
+                 : SCALES == GPU_SCALES_F16_ZERO  ? 2
                  : SCALES == GPU_SCALES_F16       ? UNIT_STEPS
                  : SCALES == GPU_SCALES_TWO_LEVEL ? 3
                                                   : 1];
@@ -60,7 +61,7 @@ GPU_FN void load_scales(const gpu_packed_t &packed, const packed_place_t &place,
     load_floats(packed, from, out.words);
   } else if constexpr (SCALES == GPU_SCALES_F16 && UNPACK != GPU_UNPACK_FUSED) {
     store_16(out.words, load_16(from));
-  } else if constexpr (SCALES == GPU_SCALES_EXPONENT) {
+  } else if constexpr (SCALES == GPU_SCALES_EXPONENT || SCALES == GPU_SCALES_F16_ZERO) {
     out.words[0] = *(const uint32_t *)from;
   } else if (SCALES == GPU_SCALES_F16 || packed.has_min) {
     const uint2 two = *(const uint2 *)from;
@@ -78,7 +79,7 @@ GPU_FN void load_scales(const gpu_packed_t &packed, const packed_place_t &place,
 template <int SCALES, int UNPACK>
 GPU_FN raw_scale_t scale_of_step(const unit_scales_t<SCALES> &scales, int step) {
   const uint32_t *words = scales.words;
-  if constexpr (SCALES == GPU_SCALES_F32_WIDE) {
+  if constexpr (SCALES == GPU_SCALES_F32_WIDE || SCALES == GPU_SCALES_F16_ZERO) {
     return make_uint2(words[0], words[1]);
   } else if constexpr (SCALES == GPU_SCALES_F32) {
     return make_uint2(words[2 * step], words[2 * step + 1]);
@@ -135,6 +136,16 @@ GPU_FN void load_packed(const gpu_skinny_t &args, const packed_place_t (&rows)[T
   }
 }
 
+/* Halves become a scale and a min in fp32, once a unit: a step may be left out, so what stands in
+ * it is done in each. */
+template <int SCALES>
+GPU_FN void widen_scales(const gpu_packed_t &packed, unit_scales_t<SCALES> &of) {
+  if constexpr (SCALES == GPU_SCALES_F16_ZERO) {
+    const float2 scale = read_scale<SCALES>(packed, make_uint2(of.words[0], 0));
+    of.words[0] = __float_as_uint(scale.x), of.words[1] = __float_as_uint(scale.y);
+  }
+}
+
 /* Values of a normed row in shared memory: two rows that a load reads at once meet in no bank. */
 GPU_BOTH_FN int normed_stride(int k) {
   return k + STEP_K;
@@ -167,10 +178,12 @@ GPU_FN void find_inputs(const gpu_skinny_t &args, const T *normed, const T *(&in
 }
 
 template <class T, int CODES, int SCALES, int UNPACK, int TOKENS, int TILES, class W>
-GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int end,
-                            const W &weights, const T *const (&inputs)[TOKENS],
-                            float (&acc)[TILES][TOKENS][4]) {
+GPU_FN void multiply_packed(const gpu_skinny_t &args, int column, int begin, int end, W &weights,
+                            const T *const (&inputs)[TOKENS], float (&acc)[TILES][TOKENS][4]) {
   const int lane = threadIdx.x % WARP, block_steps = unit_of<CODES>::STEPS;
+  UNROLL
+  for (int i = 0; i < W::UNITS * TILES * 2; i++)
+    widen_scales<SCALES>(args.packed, weights.scales[i / (TILES * 2)][i / 2 % TILES][i % 2]);
   UNROLL
   for (int i = 0; i < W::UNITS * UNIT_STEPS; i++) {
     const int step = column + i * STEP_K, u = i / UNIT_STEPS, in_unit = i % UNIT_STEPS;

@@ -21,6 +21,7 @@ static const packed_form_t packed_forms[] = {
     {GPU_CODES_4, GPU_SCALES_TWO_LEVEL, 16, false, GPU_UNPACK_PRODUCT, "Q3_K"},
     {GPU_CODES_TABLE, GPU_SCALES_TWO_LEVEL, 32, false, GPU_UNPACK_STEPS, "IQ4_XS"},
     {GPU_CODES_4, GPU_SCALES_F32_WIDE, 128, true, GPU_UNPACK_FUSED, "AWQ"},
+    {GPU_CODES_4, GPU_SCALES_F16_ZERO, 256, true, GPU_UNPACK_FUSED, "AWQ in halves"},
     {GPU_CODES_4, GPU_SCALES_F32, 64, true, GPU_UNPACK_STEPS, "groups of 64"},
     {GPU_CODES_4, GPU_SCALES_F32, 32, true, GPU_UNPACK_FUSED, "groups of 32"},
     {GPU_CODES_E2M1, GPU_SCALES_EXPONENT, 32, false, GPU_UNPACK_FUSED, "MXFP4"},
@@ -34,9 +35,12 @@ static const packed_form_t packed_forms[] = {
     {GPU_CODES_8, GPU_SCALES_F32_WIDE, 256, true, GPU_UNPACK_STEPS, "int8 channels"},
     {GPU_CODES_E4M3, GPU_SCALES_F32_WIDE, 128, false, GPU_UNPACK_STEPS, "fp8 blocks"},
     {GPU_CODES_E4M3, GPU_SCALES_F32_WIDE, 256, false, GPU_UNPACK_STEPS, "fp8 channels"},
+    {GPU_CODES_E4M3, GPU_SCALES_F32, 32, false, GPU_UNPACK_STEPS, "fp8 groups"},
+    {GPU_CODES_4, GPU_SCALES_F32_WIDE, 256, true, GPU_UNPACK_STEPS, "long scales"},
+    {GPU_CODES_TABLE, GPU_SCALES_F32_WIDE, 128, false, GPU_UNPACK_STEPS, "fp4 in wide groups"},
 };
 /* That of 8 bits which the tests of far rows take. */
-static const packed_form_t &packed_form_q8_0 = packed_forms[11];
+static const packed_form_t &packed_form_q8_0 = packed_forms[12];
 
 inline float put_half(uint8_t *to, float value) {
   const f16_t rounded = from_float<f16_t>(value);
@@ -80,7 +84,8 @@ inline bool is_packed_f32(const gpu_packed_t &form) {
   return form.scales == GPU_SCALES_F32 || form.scales == GPU_SCALES_F32_WIDE;
 }
 inline size_t packed_scale_bytes(const gpu_packed_t &form) {
-  const size_t one = is_packed_f32(form) ? 4 : form.scales == GPU_SCALES_F16 ? 2 : 1;
+  const bool is_f16 = form.scales == GPU_SCALES_F16 || form.scales == GPU_SCALES_F16_ZERO;
+  const size_t one = is_packed_f32(form) ? 4 : is_f16 ? 2 : 1;
   return form.has_min ? 2 * one : one;
 }
 inline int packed_slot(const gpu_packed_t &form, int k) {
@@ -146,6 +151,10 @@ template <class T> struct packed_matrix_t {
       memcpy(to, scale, 4);
       if (form.has_min) *min = is_short ? *scale * (float)random_below(256) : random_float(1);
       if (form.has_min) memcpy(to + 4, min, 4);
+    } else if (form.scales == GPU_SCALES_F16_ZERO) {
+      const float point = (float)random_below(256);
+      *scale = put_half(to, random_float(0.01f)), *min = *scale * point;
+      put_half(to + 2, form.zero + point);
     } else if (form.scales == GPU_SCALES_F16) {
       *scale = put_half(to, random_float(0.01f));
       if (form.has_min) *min = put_half(to + 2, random_float(1));

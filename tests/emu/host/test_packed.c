@@ -9,6 +9,7 @@
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 #include "engine/quant/quant_blocks.h"
+#include "tests/expect.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct matrix_case {
   float values[ROWS][COLS];
   dtype_t dtype;
   int32_t group;
+  group_scales_t scales;
   uint64_t counter;
 } matrix_case_t;
 
@@ -149,6 +151,7 @@ static weight_source_t source_of(matrix_case_t *c, bool mixed) {
                            .format = c->formats[0],
                            .dtype = c->dtype,
                            .group = c->group,
+                           .scales = c->scales,
                            .row_format = mixed ? format_of : NULL,
                            .row = row_of,
                            .context = c};
@@ -203,6 +206,38 @@ Test(packed, groups_of_any_size) {
     for (int32_t r = 0; r < ROWS; r++)
       draw_row(&c, r, i % 2 ? WEIGHT_GROUPED_4 : WEIGHT_GROUPED_FP8);
     check_matrix(&c, false, 12);
+  }
+}
+
+/* Scales of f16 with zero points keep their 16 bits; without what the loader knows, or in groups of
+ * less than a unit, they are floats. */
+Test(packed, zero_points_of_short_scales) {
+  static matrix_case_t c;
+  static const struct {
+    int32_t group;
+    group_scales_t scales;
+    double bits;
+  } cases[] = {{128, {SCALES_F16, ZERO_POINT_EACH}, 4.25},  {256, {SCALES_F16, 8}, 4.25},
+               {1024, {SCALES_F16, ZERO_POINT_EACH}, 4.25}, {128, {SCALES_ANY, 8}, 4.5},
+               {128, {SCALES_F16, ZERO_POINT_NONE}, 4.5},   {64, {SCALES_F16, 8}, 5}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    const int32_t group = cases[i].group, groups = DIV_UP(COLS, group);
+    c = (matrix_case_t){.dtype = i % 2 ? DTYPE_F16 : DTYPE_BF16, .group = group};
+    c.scales = cases[i].scales, c.counter = i << 44;
+    for (int32_t r = 0; r < ROWS; r++) {
+      draw_row(&c, r, WEIGHT_GROUPED_4);
+      float *numbers = (float *)(void *)(c.rows[r] + COLS);
+      for (int32_t g = 0; g < groups; g++) {
+        const int32_t own = (int32_t)draw(&c, 256), zero = cases[i].scales.zero_point;
+        numbers[groups + g] = numbers[g] * (float)(zero > 0 ? zero : own);
+      }
+      decode(&c, r);
+    }
+    check_matrix(&c, false, cases[i].bits);
+    gpu_packed_t form;
+    const weight_source_t source = source_of(&c, false);
+    packed_form(&source, &form);
+    ASSERT_EQ(form.scales == GPU_SCALES_F16_ZERO, i < 3);
   }
 }
 
