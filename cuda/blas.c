@@ -47,10 +47,15 @@ void blas_release(device_t *device) {
   device->blas = NULL;
 }
 
+static int32_t stride_of(const gpu_skinny_t *layer) {
+  return layer->stride != 0 ? layer->stride : layer->n;
+}
+
 static blas_shape_t *find_shape(blas_t *blas, const gpu_skinny_t *layer) {
   for (int32_t i = 0; i < blas->num_shapes; i++) {
     blas_shape_t *shape = &blas->shapes[i];
-    if (shape->n == layer->n && shape->k == layer->k && shape->has_bias == (layer->bias != NULL) &&
+    if (shape->n == layer->n && shape->k == layer->k && shape->stride == stride_of(layer) &&
+        shape->has_bias == (layer->bias != NULL) &&
         shape->has_residual == (layer->residual != NULL) &&
         shape->is_logits == (layer->logits != 0)) {
       return shape;
@@ -74,7 +79,8 @@ static bool describe(const device_t *device, const blas_api_t *api, blas_shape_t
              CUBLAS_STATUS_SUCCESS &&
          api->layout_create(&shape->a, type, k, n, shape->k) == CUBLAS_STATUS_SUCCESS &&
          api->layout_create(&shape->b, type, k, BLAS_ROWS_MIN, shape->k) == CUBLAS_STATUS_SUCCESS &&
-         api->layout_create(&shape->d, out, n, BLAS_ROWS_MIN, shape->n) == CUBLAS_STATUS_SUCCESS;
+         api->layout_create(&shape->d, out, n, BLAS_ROWS_MIN, shape->stride) ==
+             CUBLAS_STATUS_SUCCESS;
 }
 
 static bool is_taken(const gpu_skinny_t *layer) {
@@ -93,6 +99,7 @@ void blas_learn(device_t *device, const blas_call_t *call) {
     shape = &blas->shapes[blas->num_shapes];
     *shape = (blas_shape_t){.n = layer->n,
                             .k = layer->k,
+                            .stride = stride_of(layer),
                             .has_bias = layer->bias != NULL,
                             .has_residual = layer->residual != NULL,
                             .is_logits = layer->logits != 0};
@@ -102,6 +109,7 @@ void blas_learn(device_t *device, const blas_call_t *call) {
     }
     blas->num_shapes++;
   }
+  if (layer->weight == device->unpacked && shape->num_weights > 0) return; /* one for all */
   if (shape->num_weights < BLAS_WEIGHTS_MAX) shape->weights[shape->num_weights++] = layer->weight;
 }
 

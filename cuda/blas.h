@@ -82,7 +82,7 @@ typedef struct blas_choice {
 
 /* One kind of layer: out[M, n] = in[M, k] . W[n, k]^T (+ bias) (+ residual). */
 typedef struct blas_shape {
-  int32_t n, k;
+  int32_t n, k, stride; /* of gpu_skinny_t, but never 0 */
   bool has_bias, has_residual, is_logits;
   const void *weights[BLAS_WEIGHTS_MAX]; /* device, of several layers */
   int32_t num_weights;
@@ -120,6 +120,11 @@ cublasStatus_t blas_set_call(const blas_t *blas, const blas_shape_t *shape,
                              const blas_call_t *call);
 cublasStatus_t blas_run(struct device *device, blas_shape_t *shape, const blas_call_t *call,
                         const cublasLtMatmulAlgo_t *algo);
+
+/* unpacked.c. Layers of packed weights whose rows are many, by plain products of slices: the same
+ * two calls. Both return false if the layer is none. */
+bool unpacked_learn(struct device *device, const blas_call_t *call);
+bool unpacked_linear(struct device *device, const blas_call_t *call, const char *where);
 
 /* blas_tune.c. Times every shape and range, or reads the choice from the file of an earlier start.
  */

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { ROUNDS = 3, PATH_MAX_BYTES = 512, LINE_BYTES = 512, FILE_VERSION = 1 };
+enum { ROUNDS = 3, PATH_MAX_BYTES = 512, LINE_BYTES = 512, FILE_VERSION = 2 };
 
 /* ---- the file ---- */
 
@@ -66,9 +66,9 @@ static bool file_path(const device_t *device, char *path, size_t bytes) {
 static void print_choice(char *line, size_t bytes, const device_t *device,
                          const blas_shape_t *shape, int32_t range) {
   const blas_choice_t *choice = &shape->choices[range];
-  int length = snprintf(line, bytes, "%d %d %d %d %d %d%d%d %d ", FILE_VERSION, (int)device->dtype,
-                        shape->n, shape->k, range, shape->has_bias, shape->has_residual,
-                        shape->is_logits, choice->is_own);
+  int length = snprintf(line, bytes, "%d %d %d %d %d %d %d%d%d %d ", FILE_VERSION,
+                        (int)device->dtype, shape->n, shape->k, shape->stride, range,
+                        shape->has_bias, shape->has_residual, shape->is_logits, choice->is_own);
   const uint8_t *algo = (const uint8_t *)&choice->algo;
   for (size_t i = 0; i < sizeof choice->algo; i++) {
     length += snprintf(line + length, bytes - (size_t)length, "%02x", algo[i]);
@@ -90,13 +90,13 @@ static bool parse_algo(const char *hex, cublasLtMatmulAlgo_t *algo) {
 /* Reads a line. If it is of this shape and range, it becomes the choice. The line is valid if
  * printing the choice gives the same line. */
 static void read_choice(const device_t *device, const char *line, blas_shape_t *shape) {
-  int version, dtype, n, k, range, flags, own, at = 0;
-  int fields =
-      sscanf(line, "%d %d %d %d %d %d %d %n", &version, &dtype, &n, &k, &range, &flags, &own, &at);
+  int version, dtype, n, k, stride, range, flags, own, at = 0;
+  int fields = sscanf(line, "%d %d %d %d %d %d %d %d %n", &version, &dtype, &n, &k, &stride, &range,
+                      &flags, &own, &at);
   int expected = shape->has_bias * 100 + shape->has_residual * 10 + shape->is_logits;
-  if (fields != 7 || at == 0 || version != FILE_VERSION || dtype != (int)device->dtype) return;
-  if (n != shape->n || k != shape->k || flags != expected || range < 0 || range >= BLAS_RANGES_MAX)
-    return;
+  if (fields != 8 || at == 0 || version != FILE_VERSION || dtype != (int)device->dtype) return;
+  if (n != shape->n || k != shape->k || stride != shape->stride || flags != expected) return;
+  if (range < 0 || range >= BLAS_RANGES_MAX) return;
   blas_shape_t copy = *shape;
   char again[LINE_BYTES];
   copy.choices[range].is_own = own != 0;
@@ -234,7 +234,7 @@ static bool place(const device_t *device, blas_trial_t *trial, int32_t rows) {
                       (size_t)device->kv.num_layers;
   const size_t in = (size_t)rows * (size_t)shape->k * sizeof(uint16_t);
   const size_t out =
-      (size_t)rows * (size_t)shape->n * (shape->is_logits ? sizeof(float) : sizeof(uint16_t));
+      (size_t)rows * (size_t)shape->stride * (shape->is_logits ? sizeof(float) : sizeof(uint16_t));
   const size_t bias = (size_t)shape->n * sizeof(float);
   const size_t step = 256, at_out = ROUND_UP(in, step);
   const size_t at_bias = ROUND_UP(at_out + out, step);
@@ -248,6 +248,7 @@ static bool place(const device_t *device, blas_trial_t *trial, int32_t rows) {
                      .rows = rows,
                      .n = shape->n,
                      .k = shape->k,
+                     .stride = shape->stride,
                      .logits = shape->is_logits,
                      .workers = device->multiprocessors};
   return true;

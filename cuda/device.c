@@ -114,6 +114,8 @@ static int inspect(device_t *device, inferd_error_t *error) {
            "%.80s, %.1f GiB, sm_%d%d, driver %d.%d", properties.name,
            (double)properties.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), major, minor,
            driver / 1000, driver % 1000 / 10);
+  /* 8.0, 9.0, 10.0: others have half the tensor cores for as many other units. */
+  device->unpacks = minor == 0 && major < 12;
   if (capability >= CAPABILITY_MIN && device->multiprocessors > 0)
     return check_code(device, properties.name, capability, error);
   return error_set(error, ERR_CONFIGURATION, "device",

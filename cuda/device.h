@@ -91,6 +91,7 @@ struct device {
   size_t num_memory, room_memory, num_pinned, room_pinned, num_heap, room_heap;
   cuda_staging_t staging;
   bool is_batch_invariant, has_dtype, has_hopper_prefill /* _prefill_sm90 may run */;
+  bool has_packed, unpacks /* its tensor cores outrun kernels that unpack */;
   dtype_t dtype; /* of weights, activations and cache: 16 bits */
   gpu_kv_t kv;
   struct swap_state *swap;      /* NULL = no host pool */
@@ -114,6 +115,8 @@ struct device {
   int32_t *tickets;
   uint32_t *attention_tickets; /* of gpu_attention_t */
   struct blas *blas;           /* NULL = the own kernels do all products */
+  void *unpacked;              /* [unpacked_bytes] a slice of a packed matrix; NULL = none is */
+  size_t unpacked_bytes;
   float *partial, *partial_state, *logits /* [logits_rows_max, vocab] */;
   float *host_logits, *lora_low; /* pinned, [vocab] of a row; [tokens_max, lora_stride] */
   int32_t lora_stride;           /* widest rank of an adapter's layer; 0 = no adapters */

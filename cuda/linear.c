@@ -29,13 +29,14 @@ static gpu_skinny_t layer_of(const device_t *device, const weight_t *weight, int
  * an activation, which a step of many rows launches. */
 static void learn(device_t *device, const gpu_skinny_t *layer) {
   const blas_call_t call = {.layer = layer};
-  if (device->blas != NULL && device->is_warming_up && device->warm_up == 0)
-    blas_learn(device, &call);
+  if (device->blas == NULL || !device->is_warming_up || device->warm_up != 0) return;
+  if (!unpacked_learn(device, &call)) blas_learn(device, &call);
 }
 
 static void launch(device_t *device, const gpu_skinny_t *layer, const void *narrow_bias,
                    const char *where) {
   const blas_call_t call = {.layer = layer, .narrow_bias = narrow_bias};
+  if (unpacked_linear(device, &call, where)) return;
   if (device->blas != NULL && blas_linear(device, &call)) return;
   device_note(device, gpu_linear(device->dtype, layer, device->stream), where);
 }

@@ -86,6 +86,10 @@ void cuda_logits(device_t *device, const act_t *hidden, const weight_t *head, co
 /* ranks.c */
 extern const rank_ops_t cuda_ranks;
 
+/* unpacked.c; its launches are in blas.h */
+size_t unpacked_bytes(const step_limits_t *limits);            /* of a slice; 0 = none */
+int unpacked_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */
+
 /* experts.c */
 size_t experts_bytes(const step_limits_t *limits); /* of the workspace; 0 = none, or out of range */
 int experts_prepare(device_t *device, inferd_error_t *error); /* after device->limits is set */

@@ -287,7 +287,7 @@ size_t cuda_workspace_bytes(const step_limits_t *limits) {
   return tokens * token + reqs * req + drawn_rows(limits) * draw_payload_max(limits->vocab_size) +
          items * (size_t)limits->heads_max * ((size_t)limits->head_dim_max + 3) * sizeof(float) +
          rows * (vocab * sizeof(float) + gpu_sample_scratch_bytes(limits->vocab_size)) +
-         BLAS_WORKSPACE + graph_bytes(limits) +
+         BLAS_WORKSPACE + unpacked_bytes(limits) + graph_bytes(limits) +
          (size_t)gpu_conv_borders() * (size_t)limits->conv_values_max * sizeof(float) +
          experts_bytes(limits) + exchange_bytes(limits);
 }
@@ -312,6 +312,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *
   if (!code) code = states_prepare(device, error);
   if (!code) code = take_attention(device, error);
   if (!code) code = take_linear(device, error);
+  if (!code) code = unpacked_prepare(device, error);
   if (!code) code = experts_prepare(device, error);
   if (!code) code = cuda_lora_prepare(device, error);
   if (!code) code = take_sampler(device, error);

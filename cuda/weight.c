@@ -108,6 +108,7 @@ int cuda_weight(device_t *device, const weight_source_t *source, weight_t **out,
   weight->rows = source->rows;
   weight->cols = source->cols;
   weight->packed = items.packed;
+  if (items.packed.codes != GPU_CODES_PLAIN) device->has_packed = true;
   code = sleep_take(device, SLEEP_KEEPS, &weight->data, cuda_weight_bytes(source), source->name,
                     error);
   if (!code) code = staging_take(device, items.bytes, error);

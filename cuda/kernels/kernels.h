@@ -93,6 +93,7 @@ typedef struct gpu_skinny {
   const void *residual;   /* [rows, n] or NULL; may alias out. Not with an activation */
   void *out;              /* [rows, n] of dtype, or fp32 when `logits` */
   int32_t rows, n, k;     /* k a multiple of 8 */
+  int32_t stride;         /* elements from a row of out and residual to the next; 0 = n */
   int logits;             /* fp32 output */
   float softcap;          /* logits only: cap * tanh(l / cap), 0 = none */
   int norm;               /* 1 = the inputs are RMS-normed first, as gpu_norm does; rows as below */
@@ -117,6 +118,12 @@ int gpu_packed_linear(dtype_t dtype, const gpu_skinny_t *args, gpu_stream_t stre
 static inline int gpu_packed_norm_fits(int32_t rows, int32_t k) {
   return rows <= GPU_NORM_ROWS_MAX && (int64_t)rows * k <= GPU_PACKED_NORM_VALUES;
 }
+/* out[count, cols] = rows [first, first + count) of a packed matrix, rounded once to dtype. */
+typedef struct gpu_unpack_rows {
+  int32_t first, count, cols; /* cols a multiple of 8 */
+} gpu_unpack_rows_t;
+int gpu_unpack(dtype_t dtype, void *out, const gpu_packed_t *packed, const void *base,
+               const gpu_unpack_rows_t *rows, gpu_stream_t stream);
 /* gpu_embed, and gpu_embed_positions if it adds, for a packed table; called by them. */
 typedef struct gpu_packed_rows {
   const int32_t *ids; /* [tokens] */

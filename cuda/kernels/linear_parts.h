@@ -56,11 +56,16 @@ GPU_FN void multiply(float (&acc)[4], const uint4 &low, const uint4 &high, const
   mma_16816<T>(acc, second, loaded.z, loaded.w);
 }
 
+/* Elements from a row of the outputs to the next. */
+GPU_BOTH_FN int row_stride(const gpu_skinny_t &args) {
+  return args.stride != 0 ? args.stride : args.n;
+}
+
 /* Writes output n of a token. With an activation, what the plain layer would have written is
  * rounded first, so that fused and separate kernels agree. */
 template <class T>
 GPU_FN void write_output(const gpu_skinny_t &args, int token, int n, float sum, float up) {
-  const size_t at = (size_t)token * args.n + n;
+  const size_t at = (size_t)token * row_stride(args) + n;
   if (args.bias != nullptr) sum = add_rn(sum, args.bias[n]);
   if (args.activate) {
     if (is_gated(args) && args.bias != nullptr) up = add_rn(up, args.bias[args.n + n]);
@@ -94,6 +99,7 @@ GPU_FN void write_pair(const gpu_skinny_t &args, int token, int tile, int row, f
 
 inline bool linear_supported(const gpu_skinny_t &args) {
   if (args.rows < 0 || args.n <= 0 || args.k <= 0 || args.k % GPU_ROW_ALIGN != 0) return false;
+  if (args.stride != 0 && args.stride < args.n) return false;
   return !(args.activate && (args.logits || args.residual != nullptr));
 }
 

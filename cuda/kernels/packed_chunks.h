@@ -65,7 +65,7 @@ static cudaError_t in_chunks(KIND, const gpu_skinny_t &args, gpu_stream_t stream
   const size_t size = args.logits ? sizeof(float) : sizeof(T);
   cudaError_t status = cudaSuccess;
   for (int first = 0; first < args.rows && status == cudaSuccess; first += GPU_SKINNY_ROWS_MAX) {
-    const size_t outputs = (size_t)first * args.n;
+    const size_t outputs = (size_t)first * row_stride(args);
     gpu_skinny_t chunk = args;
     chunk.rows = args.rows - first < GPU_SKINNY_ROWS_MAX ? args.rows - first : GPU_SKINNY_ROWS_MAX;
     if (args.row_map != nullptr)

@@ -179,6 +179,75 @@ TEST(packed_embeddings) {
   }
 }
 
+/* Rows of a matrix, from any on, in the bits of the numbers that were packed. */
+template <class T>
+static void unpack_case(const packed_form_t &form, int first, int count, int cols) {
+  const packed_matrix_t<T> matrix(form, first + count + 5, cols);
+  device_array<uint8_t> packed(matrix.bytes);
+  device_array<T> out((size_t)(count + 1) * cols);
+  const gpu_unpack_rows_t rows = {first, count, cols};
+  MUST(cudaMemset(out.p, 0x55, out.bytes()));
+  MUST(gpu_unpack(dtype_of<T>(), out.p, &matrix.form, packed.p, &rows, nullptr));
+  const auto got = out.get();
+  const std::string what = std::string(form.name) + " " + name_of<T>() +
+                           " unpacked: " + std::to_string(first) + " + " + std::to_string(count) +
+                           " of " + std::to_string(cols);
+  check_that(memcmp(got.data(), &matrix.values[(size_t)first * cols],
+                    (size_t)count * cols * sizeof(T)) == 0,
+             what);
+  const uint8_t *behind = (const uint8_t *)&got[(size_t)count * cols];
+  for (size_t i = 0; i < cols * sizeof(T); i++)
+    if (behind[i] != 0x55) check_that(false, what + ": writes behind the last row");
+}
+
+TEST(packed_unpacked) {
+  for (const packed_form_t &form : packed_forms) {
+    unpack_case<bf16_t>(form, 0, 21, 264);
+    unpack_case<f16_t>(form, 3, 13, 136);
+    unpack_case<bf16_t>(form, 128, 9, 1032);
+    unpack_case<f16_t>(form, 7, 1, 8);
+  }
+}
+
+/* Slices of a matrix, unpacked and multiplied as plain weights, have the bits of the packed layer
+ * and leave the columns of the others alone. */
+template <class T> static void slices_case(const packed_form_t &form, const layer_case_t &c) {
+  const packed_matrix_t<T> matrix(form, c.n, c.k);
+  const size_t outputs = (size_t)c.rows * c.n, width = c.logits ? sizeof(float) : sizeof(T);
+  const int cut = (c.n / 2 + 7) / 8 * 8;
+  device_array<uint8_t> packed(matrix.bytes), whole(outputs * width), parts(outputs * width);
+  device_array<T> slice((size_t)c.n * c.k), in(random_values<T>((size_t)c.rows * c.k, 1));
+  device_array<T> residual(random_values<T>(outputs, 1));
+  device_array<float> bias(random_values<float>(c.n, 1));
+  gpu_skinny_t args = {};
+  args.in = in.p, args.weight = packed.p, args.packed = matrix.form, args.out = whole.p;
+  args.bias = c.bias ? bias.p : nullptr, args.residual = c.residual ? residual.p : nullptr;
+  args.rows = c.rows, args.n = c.n, args.k = c.k, args.logits = c.logits;
+  MUST(gpu_linear(dtype_of<T>(), &args, nullptr));
+  for (int first = 0; first < c.n; first += cut) {
+    gpu_skinny_t part = args;
+    part.packed = {}, part.weight = slice.p, part.stride = c.n;
+    part.n = c.n - first < cut ? c.n - first : cut;
+    part.out = parts.p + first * width;
+    if (c.bias) part.bias = bias.p + first;
+    if (c.residual) part.residual = residual.p + first;
+    const gpu_unpack_rows_t rows = {first, part.n, c.k};
+    MUST(gpu_unpack(dtype_of<T>(), slice.p, &matrix.form, packed.p, &rows, nullptr));
+    MUST(gpu_linear(dtype_of<T>(), &part, nullptr));
+  }
+  check_that(memcmp(whole.get().data(), parts.get().data(), whole.bytes()) == 0,
+             std::string(form.name) + " in slices, " + std::to_string(c.rows) + " rows");
+}
+
+TEST(packed_slices) {
+  for (const packed_form_t &form : packed_forms) {
+    slices_case<bf16_t>(form, {140, 40, 264, true, true});
+    slices_case<f16_t>(form, {129, 24, 136, true, false, true});
+  }
+  slices_case<bf16_t>(packed_forms[0], {5, 40, 264, true, true});
+  slices_case<f16_t>(packed_forms[2], {40, 136, 72, false, true});
+}
+
 TEST(packed_refuses) {
   gpu_skinny_t args = {};
   args.packed.codes = GPU_CODES_8;
@@ -186,4 +255,10 @@ TEST(packed_refuses) {
   check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "normed rows");
   args.rows = 4, args.k = GPU_PACKED_NORM_VALUES / 4 + 8;
   check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "normed values");
+  args.norm = 0, args.stride = args.n - 1;
+  check_that(gpu_linear(DTYPE_BF16, &args, nullptr) == (int)cudaErrorInvalidValue, "stride");
+  const gpu_unpack_rows_t rows = {0, 4, 12};
+  check_that(gpu_unpack(DTYPE_BF16, nullptr, &args.packed, nullptr, &rows, nullptr) ==
+                 (int)cudaErrorInvalidValue,
+             "12 columns unpacked");
 }

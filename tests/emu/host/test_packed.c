@@ -2,6 +2,7 @@
  * numbers that engine/quant reads, takes the bytes that the plan counts, and is refused where a
  * number is beyond the run type.
  */
+#include "cuda/blas.h"
 #include "cuda/operations.h"
 #include "cuda/packed.h"
 
@@ -9,6 +10,7 @@
 #include "engine/base/random.h"
 #include "engine/base/util.h"
 #include "engine/quant/quant_blocks.h"
+#include "tests/emu/host/calls.h"
 #include "tests/expect.h"
 
 #include <criterion/criterion.h>
@@ -367,4 +369,127 @@ Test(packed, powers_of_two_beyond_the_kernels_are_refused) {
     if (code == 0) check_values(&c, d, weight);
     ops_cuda.close(d);
   }
+}
+
+/* ---- many rows ---- */
+
+enum { WIDE = 300, MANY = 140, SLICE = 128 };
+
+static const void *repeated_row(void *context, int64_t row, void *scratch) {
+  return row_of(context, row % ROWS, scratch);
+}
+
+/* A layer of WIDE outputs on a device whose slices have SLICE rows. */
+typedef struct layer_case {
+  device_t *d;
+  weight_t *weight;
+  vector_t *bias;
+  act_t *in, *residual, *out;
+  uint16_t got[MANY][WIDE];
+} layer_case_t;
+
+static act_t *random_rows(matrix_case_t *c, int32_t width) {
+  static uint16_t values[MANY * COLS];
+  const size_t bytes = sizeof(uint16_t) * MANY * (size_t)width;
+  void *rows;
+  for (int32_t i = 0; i < MANY * width; i++) values[i] = narrow(c->dtype, 1000 * draw_scale(c));
+  cr_assert_eq(cudaMalloc(&rows, bytes), cudaSuccess);
+  cr_assert_eq(cudaMemcpy(rows, values, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+  return rows;
+}
+
+static void open_layer(matrix_case_t *c, layer_case_t *layer) {
+  float bias[WIDE];
+  inferd_error_t error = {0};
+  *c = (matrix_case_t){.dtype = DTYPE_BF16, .group = 128, .counter = 77};
+  for (int32_t r = 0; r < ROWS; r++) draw_row(c, r, WEIGHT_Q4_K);
+  weight_source_t source = source_of(c, false);
+  source.rows = WIDE, source.row = repeated_row;
+  layer->d = open_device();
+  cr_assert_eq(ops_cuda.weight(layer->d, &source, &layer->weight, &error), 0, "%s", error.message);
+  for (int32_t i = 0; i < WIDE; i++) bias[i] = (float)draw(c, 9) / 8;
+  cr_assert_eq(ops_cuda.vector(layer->d, bias, WIDE, &layer->bias, &error), 0);
+  layer->in = random_rows(c, COLS), layer->residual = random_rows(c, WIDE);
+  layer->out = random_rows(c, WIDE);
+  layer->d->unpacked_bytes = sizeof(uint16_t[SLICE][COLS]) + 1000;
+  cr_assert_eq(cudaMalloc(&layer->d->unpacked, layer->d->unpacked_bytes), cudaSuccess);
+}
+
+/* Runs the layer; returns how many calls of `function` that took. */
+static int run_layer(layer_case_t *layer, int32_t rows, const char *function) {
+  const int before = emu_count_calls(function);
+  cr_assert_eq(cudaMemset(layer->out, 0x7f, sizeof layer->got), cudaSuccess);
+  cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess); /* the layer is of another stream */
+  cuda_linear(layer->d, layer->out, layer->in, layer->weight, layer->bias, layer->residual, rows);
+  ASSERT_EQ(layer->d->fault, 0);
+  const int calls = emu_count_calls(function) - before;
+  cr_assert_eq(cudaDeviceSynchronize(), cudaSuccess);
+  cr_assert_eq(cudaMemcpy(layer->got, layer->out, sizeof layer->got, cudaMemcpyDeviceToHost),
+               cudaSuccess);
+  for (int32_t i = 0; i < rows * WIDE; i++)
+    ASSERT_NE(layer->got[i / WIDE][i % WIDE], 0x7f7f); /* each was written */
+  return calls;
+}
+
+static void close_layer(layer_case_t *layer) {
+  cudaFree(layer->d->unpacked);
+  cudaFree(layer->in);
+  cudaFree(layer->residual);
+  cudaFree(layer->out);
+  ops_cuda.close(layer->d);
+}
+
+/* From 129 rows on each slice is unpacked and multiplied: the bits are those of the packed layer.
+ */
+Test(packed, many_rows_are_products_of_slices) {
+  static matrix_case_t c;
+  static layer_case_t layer;
+  static uint16_t expected[MANY][WIDE];
+  open_layer(&c, &layer);
+  void *unpacked = layer.d->unpacked;
+  ASSERT_EQ(run_layer(&layer, 128, "launch"), 4);
+  ASSERT_EQ(run_layer(&layer, 129, "launch"), 2 * 3);
+  ASSERT_EQ(run_layer(&layer, MANY, "launch"), 2 * 3);
+  memcpy(expected, layer.got, sizeof expected);
+  layer.d->unpacked = NULL;
+  ASSERT_EQ(run_layer(&layer, MANY, "launch"), 1);
+  cr_assert_eq(memcmp(expected, layer.got, sizeof expected), 0, "slices have other bits");
+  layer.d->unpacked = unpacked;
+  layer.d->unpacked_bytes = sizeof(uint16_t[SLICE][COLS]) - 1; /* no slice fits */
+  ASSERT_EQ(run_layer(&layer, MANY, "launch"), 1);
+  cr_assert_eq(memcmp(expected, layer.got, sizeof expected), 0, "without a slice");
+  close_layer(&layer);
+}
+
+/* A slice is a shape of cuBLASLt's, whose rows are as far apart as those of the layer. */
+Test(packed, slices_by_the_library) {
+  static matrix_case_t c;
+  static layer_case_t layer;
+  static uint16_t expected[MANY][WIDE];
+  inferd_error_t error = {0};
+  open_layer(&c, &layer);
+  cr_assert_eq(blas_open(layer.d, &error), 0, "%s", error.message);
+  cr_assert_not_null(layer.d->blas);
+  layer.d->is_warming_up = true;
+  run_layer(&layer, MANY, "launch");
+  layer.d->is_warming_up = false;
+  memcpy(expected, layer.got, sizeof expected);
+  blas_t *blas = layer.d->blas;
+  ASSERT_EQ(blas->num_shapes, 2); /* of 128 outputs twice, and of 44 */
+  for (int32_t i = 0; i < blas->num_shapes; i++) {
+    ASSERT_EQ(blas->shapes[i].stride, WIDE);
+    ASSERT_EQ(blas->shapes[i].num_weights, 1);
+    blas_choice_t *choice = &blas->shapes[i].choices[blas_range(MANY)];
+    choice->is_known = true;
+    choice->algo.data[7] = 0x656d75; /* the first of the fake library's */
+  }
+  blas->is_tuned = true;
+  ASSERT_EQ(run_layer(&layer, MANY, "cublasLtMatmul"), 3);
+  for (int32_t i = 0; i < MANY * WIDE; i++) {
+    const float want = float_from_bf16(expected[i / WIDE][i % WIDE]);
+    const float got = float_from_bf16(layer.got[i / WIDE][i % WIDE]);
+    cr_assert(fabsf(got - want) <= 0.02f * (1 + fabsf(want)), "row %d, output %d: %g, not %g",
+              i / WIDE, i % WIDE, (double)got, (double)want);
+  }
+  close_layer(&layer);
 }
