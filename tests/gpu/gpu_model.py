@@ -1,9 +1,10 @@
-"""gpu_model: a small model of three GPUs, for tests/gpu/gpu_report: times of kernels and steps.
+"""gpu_model: a small model of GPUs, for tests/gpu/gpu_report: times of kernels and steps.
 
 A kernel takes the longest of what bounds it: bytes of device memory, bytes in flight over the
-latency, instructions issued, products, shared memory; and a start. Counts are those of the machine
-code (gpu_sass). Figures rank the kernels and show a change of one; none was ever measured. What is
-assumed stands in MACHINES and in the constants below it.
+latency, instructions issued, those of narrow pipes (exponentials, doubles, conversions), products,
+shared memory; and a start. Counts are those of the machine code (gpu_sass). No product is taken to
+be faster than one that somebody measured. Figures rank the kernels and show a change of one; none
+was ever measured. What is assumed stands in MACHINES and in the constants below it.
 """
 
 import math
@@ -11,12 +12,21 @@ import math
 # Data sheets: 16-bit flop a clock and multiprocessor (dense), memory in bytes/s.
 MACHINES = {
     "A100": {"target": "sm_80", "sms": 108, "clock": 1.41e9, "memory": 2.039e12, "flop": 2048,
-             "shared": 164 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
+             "shared": 164 << 10, "threads": 2048, "blocks": 32, "gap": 1.0, "capability": 80},
     "L40S": {"target": "sm_80", "sms": 142, "clock": 2.52e9, "memory": 0.864e12, "flop": 1024,
-             "shared": 100 << 10, "threads": 1536, "blocks": 24, "gap": 1.0},
+             "shared": 100 << 10, "threads": 1536, "blocks": 24, "gap": 1.0, "capability": 89},
     "H100": {"target": "sm_90a", "sms": 132, "clock": 1.755e9, "memory": 3.35e12, "flop": 4096,
-             "shared": 228 << 10, "threads": 2048, "blocks": 32, "gap": 1.0},
+             "shared": 228 << 10, "threads": 2048, "blocks": 32, "gap": 1.0, "capability": 90},
 }
+# Results a clock and multiprocessor of the narrow pipes, CUDA C++ Programming Guide, "Throughput of
+# Native Arithmetic Instructions": special functions, doubles, conversions of 64 bits and others.
+PIPES = {80: {"special": 16, "double": 32, "wide": 16, "converts": 64},
+         89: {"special": 16, "double": 2, "wide": 2, "converts": 64},
+         90: {"special": 16, "double": 64, "wide": 16, "converts": 64},
+         120: {"special": 16, "double": 2, "wide": 2, "converts": 64}}
+# The most of the tensor cores that attention of a prompt was measured to reach, causal, heads of
+# 128: FlashAttention-3 602 of 989 TFLOP/s on an H100; FlashAttention-2 at most 73 % on an A100.
+ATTENTION_SHARE = {"sm_80": 0.73, "sm_90a": 602 / 989}
 READ_SHARE = 0.92     # of the data sheet's bandwidth that a read stream gets
 MMA_SHARE = {"sm_80": 1.0, "sm_90a": 0.62}  # of the flop that mma.sync reaches
 LIBRARY_SHARE = 0.80  # of the flop or bytes, of cuBLASLt
@@ -48,7 +58,8 @@ CARDS = {
     **MACHINES,
     "H200": {**MACHINES["H100"], "memory": 4.8e12},
     "RTX 4090": {**MACHINES["L40S"], "sms": 128, "memory": 1.008e12, "flop": 512},
-    "RTX 5090": {**MACHINES["L40S"], "sms": 170, "clock": 2.41e9, "memory": 1.792e12, "flop": 512},
+    "RTX 5090": {**MACHINES["L40S"], "sms": 170, "clock": 2.41e9, "memory": 1.792e12, "flop": 512,
+                 "capability": 120},
 }
 # Codes, scales and unpacking of a kernel (kernel_types.h), and bytes of 1,024 weights.
 PACKED = {
@@ -58,11 +69,30 @@ PACKED = {
     "Q4_0": ((1, 1, 2), 576),
     "Q4_K": ((1, 2, 1), 608),
     "4 bits, groups of 128": ((1, 4, 2), 576),
+    "the same, scales of 16 bits": ((1, 5, 2), 544),
 }
-PACKED_EXPERTS = ("MXFP4", (4, 3, 2), 544)
+PACKED_EXPERTS = {"MXFP4": ((5, 3, 2), 544)}
+PLAIN = ((0, 0, 0), 2048)
 PACKED_CHUNKED_ROWS = 128     # in launches of 32 (packed_chunks.h)
 PACKED_NORM_VALUES = 16384    # GPU_PACKED_NORM_VALUES
-PACKED_ROWS = (1, 8, 32, 33, 64, 256, 8192)
+PACKED_ROWS = (1, 8, 16, 32, 33, 64, 256, 8192)
+SLICE_BYTES = 64 << 20        # of a matrix that is unpacked for many rows (cuda/unpacked.c)
+
+# What docs/ranks.md has estimates of, by the ranks that share the model.
+FP8 = "FP8, a scale a row"
+RANK_MODELS = {
+    "Llama 3.1 8B, FP8": {**MODELS["8B"], "weights": FP8},
+    "Llama 3.1 70B, FP8": {"layers": 80, "hidden": 8192, "heads": 64, "kv": 8, "dim": 128,
+                           "width": 28672, "vocab": 128256, "weights": FP8},
+    "gpt-oss-120b, MXFP4": {"layers": 36, "hidden": 2880, "heads": 64, "kv": 8, "dim": 64,
+                            "width": 2880, "vocab": 201088, "experts": 128, "top_k": 4,
+                            "experts_in": "MXFP4"},
+}
+RANKS, RANK_ROWS = (1, 2, 4, 8), (1, 64)
+
+
+def is_of_4_bits(weights):
+    return PACKED.get(weights, PLAIN)[0][0] == 1
 
 
 # ---- one kernel ----
@@ -95,6 +125,12 @@ def issue_us(instructions, machine, sms):
     return instructions / (4 * machine["clock"] * sms) * 1e6
 
 
+def trip_clocks(hot, machine):
+    """Clocks of a multiprocessor for one trip of a warp: four issue at once; pipes are narrower."""
+    pipes = PIPES[machine["capability"]]
+    return max(hot["instructions"] / 4, *(hot[pipe] * 32 / lanes for pipe, lanes in pipes.items()))
+
+
 def stream_us(kernel, machine, nbytes, blocks, rate=None):
     """A kernel that reads `nbytes` once; blocks beyond those that fit take further turns."""
     hot, sms = kernel["hot"], min(machine["sms"], blocks)
@@ -102,7 +138,7 @@ def stream_us(kernel, machine, nbytes, blocks, rate=None):
     return start(kernel, machine) + LATENCY + max(
         nbytes / (rate or machine["memory"] * READ_SHARE) * 1e6,
         nbytes / (sms * in_flight(kernel, machine, blocks)) * LATENCY,
-        issue_us(trips * hot["instructions"], machine, sms),
+        trips * trip_clocks(hot, machine) / (machine["clock"] * sms) * 1e6,
         trips * hot["shared"] / (SHARED_A_CLOCK * machine["clock"] * sms) * 1e6)
 
 
@@ -116,14 +152,16 @@ def ahead_us(kernel, machine, nbytes, blocks, idle):
     return min(idle, min(nbytes, asked) / (machine["memory"] * READ_SHARE) * 1e6)
 
 
-def product_us(kernel, machine, flop, blocks):
-    """A kernel of `flop` flop on the tensor cores, shared evenly by `blocks`."""
+def product_us(kernel, machine, flop, blocks, share=1.0):
+    """A kernel of `flop` flop on the tensor cores, shared evenly by `blocks`; at most `share` of
+    what the tensor cores reach."""
     hot, wgmma = kernel["hot"], kernel["hgmma"] > 0
     held = occupancy(kernel, machine) * machine["sms"]
     full = max(1.0, math.ceil(blocks / held) * held / blocks)  # the last turn is not full
     rate = machine["flop"] * (1 if wgmma else MMA_SHARE[machine["target"]])
     trips = flop / hot["flop"]
-    seconds = max(flop / rate, trips * hot["instructions"] / 4,
+    rate = min(rate, machine["flop"] * share)
+    seconds = max(flop / rate, trips * trip_clocks(hot, machine),
                   trips * hot["shared"] / SHARED_A_CLOCK) / (machine["clock"] * machine["sms"])
     return start(kernel, machine) + LATENCY + seconds * full * 1e6
 
@@ -138,6 +176,21 @@ def library_us(machine, rows, n, k):
     return machine["gap"] + LATENCY + max(
         flop / (machine["flop"] * machine["clock"] * machine["sms"]),
         nbytes / (machine["memory"] * READ_SHARE)) / LIBRARY_SHARE * 1e6
+
+
+def unpacks(machine):
+    """Whether its tensor cores outrun kernels that unpack (device_t.unpacks)."""
+    return machine["capability"] in (80, 90)
+
+
+def unpack_us(kernels, machine, count, weights, slices):
+    """Kernels that unpack `count` weights: each warp 1,024 of them, in one pass of its code; that
+    of the kind of scales that takes the fewest instructions."""
+    kind, unit_bytes = PACKED[weights]
+    kernel = kernels[f"unpack_kernel<{HALF}, {kind[0]}>"]
+    return slices * (machine["gap"] + LATENCY) + max(
+        count * (unit_bytes / 1024 + 2) / (machine["memory"] * READ_SHARE) * 1e6,
+        issue_us(count / 1024 * kernel["pass"], machine, machine["sms"]))
 
 
 # ---- the kernels of a step ----
@@ -167,10 +220,12 @@ class Step:
 
     def stores(self, rows):
         """Whether the layer of q, k and v rotates and stores them itself (gemm_qkv.cu)."""
-        return rows <= 32 and "head_norms" not in self.model
+        return rows <= 32 and "head_norms" not in self.model and "weights" not in self.model
 
     def linear(self, what, rows, n, k, norm, times, stores=False):
         """A layer of n outputs (gate and up count) of k inputs."""
+        if "weights" in self.model and what != "logits":
+            return self.packed(what, rows, n, k, norm, times)
         if rows > 32:
             return self.add(what, library_us(self.machine, rows, n, k), times)
         groups, tiles = (1, 1) if rows <= 8 else (2, 2) if rows <= 16 else (4, 2)
@@ -188,6 +243,54 @@ class Step:
             us += L2_LATENCY
         self.add(what, us, times)
         return None
+
+    def packed(self, what, rows, n, k, norm, times):
+        """The same with packed weights, and the norm where it is a kernel of its own: a chunk of 32
+        rows reads them all; beyond they are unpacked, where the tensor cores are fast."""
+        kind, unit_bytes = PACKED[self.model["weights"]]
+        machine, codes_bytes = self.machine, n * k // (2 if kind[0] in (1, 4) else 1)
+        rate = machine["memory"] * READ_SHARE * codes_bytes * 1024 / (unit_bytes * n * k)
+        inside = norm and rows * k <= PACKED_NORM_VALUES and self.normed(rows)
+        if norm and not inside:
+            self.norms(rows, times)
+        if rows > PACKED_CHUNKED_ROWS and unpacks(machine):
+            slices = -(-2 * n * k // SLICE_BYTES)
+            self.add(what, unpack_us(self.kernels, machine, n * k, self.model["weights"], slices) +
+                     slices * library_us(machine, rows, n // slices, k), times)
+            return
+        if rows > PACKED_CHUNKED_ROWS:
+            kernel = self.kernel(f"packed_tiled_kernel<{HALF}, {kind[0]}>")
+            us = max(product_us(kernel, machine, 2 * rows * n * k, n // 128 * -(-rows // 128)),
+                     codes_bytes / rate * 1e6)
+            self.add(what, us, times)
+        for first in range(0, rows if rows <= PACKED_CHUNKED_ROWS else 0, 32):
+            count = min(32, rows - first)
+            groups, tiles = (1, 1) if count <= 8 else (2, 2) if count <= 16 else (4, 2)
+            kernel = self.kernel(f"packed_skinny_kernel<{HALF}, {kind[0]}, {kind[1]}, {kind[2]}, "
+                                 f"{groups}, {tiles}, {str(inside).lower()}>")
+            split = 1
+            while split < 4 and n // (16 * tiles) * split < machine["sms"]:
+                split *= 2
+            us = stream_us(kernel, machine, codes_bytes, n // (16 * tiles) * split, rate)
+            self.add(what, us + (L2_LATENCY * max(1, k * 2 // 4096) if inside else 0), times)
+
+    def experts(self, rows, times):
+        """The products of the experts that are here."""
+        model, machine = self.model, self.machine
+        ranks, name = model.get("ranks", 1), model.get("experts_in")
+        kind, unit_bytes = PACKED_EXPERTS[name] if name else PLAIN
+        pairs, experts = rows * model["top_k"] / ranks, model["experts"] / ranks
+        met, few = met_experts(model, rows) / ranks, pairs / experts <= 32
+        kernel = self.kernel(f"expert_skinny_kernel<{HALF}, {kind[0]}, {kind[1]}, {kind[2]}>" if few
+                             else f"expert_tiled_kernel<{HALF}, {kind[0]}>")
+        hidden, width, streamed = model["hidden"], model["width"], 0.5 if name else 2
+        rate = machine["memory"] * READ_SHARE * streamed * 1024 / unit_bytes
+        for what, n, k in (("expert up", 2 * width, hidden), ("expert down", hidden, width)):
+            nbytes = met * n * k * streamed
+            us = (stream_us(kernel, machine, nbytes, max(1, int(met * n / 16)), rate) if few else
+                  max(product_us(kernel, machine, 2 * pairs * n * k, int(met * n / 128)),
+                      nbytes / rate * 1e6))
+            self.add(what, us, times)
 
     def norms(self, rows, times):
         self.small(f"norm_kernel<{HALF}>", 3 + rows * self.model["hidden"] / 4e6, times)
@@ -238,8 +341,8 @@ def attention(step, rows, queries):
     kernel = step.kernel(f"hopper_prefill_kernel<{HALF}, {model['dim']}>" if hopper else
                          f"prefill_kernel<{HALF}, {HALF}, {model['dim']}>")
     flop = 2 * queries * queries * model["heads"] * model["dim"]
-    step.add("attention", product_us(kernel, machine, flop, model["heads"] * queries // 128),
-             layers)
+    step.add("attention", product_us(kernel, machine, flop, model["heads"] * queries // 128,
+                                     ATTENTION_SHARE[machine["target"]]), layers)
 
 
 def dense_block(step, rows, layers):
@@ -250,27 +353,22 @@ def dense_block(step, rows, layers):
     step.linear("down", rows, model["hidden"], model["width"], False, layers)
 
 
+def met_experts(model, rows):
+    """Of all experts, those that so many rows chose, each expert being as likely as the others."""
+    return model["experts"] * (1 - (1 - model["top_k"] / model["experts"]) ** rows)
+
+
 def expert_block(step, rows, layers):
     """Router, choice, places, experts, their sum."""
-    model, machine = step.model, step.machine
-    experts, top_k, hidden, width = (model[k] for k in ("experts", "top_k", "hidden", "width"))
+    model = step.model
+    top_k, hidden = model["top_k"], model["hidden"]
     pairs = rows * top_k
-    met = experts * (1 - (1 - top_k / experts) ** rows)
     step.norms(rows, layers)
     step.add("route", route_us(step, rows), layers)
     if rows > ROUTE_FEW:
         step.small("choose_kernel", 3 + top_k, layers)
     step.small("place_kernel", 6 + pairs / 256 * 2 + (1 + top_k) * (rows <= ROUTE_FEW), layers)
-    name = "expert_skinny_kernel" if pairs / experts <= 32 else "expert_tiled_kernel"
-    kernel = step.kernel(f"{name}<{HALF}, {'0, 0, 0' if 'skinny' in name else '0'}>")
-    for what, n, k in (("expert up", 2 * width, hidden), ("expert down", hidden, width)):
-        blocks = int(met * n / 16) if name == "expert_skinny_kernel" else int(met * n / 128)
-        if name == "expert_skinny_kernel":
-            us = stream_us(kernel, machine, met * n * k * 2, max(1, blocks))
-        else:
-            us = max(product_us(kernel, machine, 2 * pairs * n * k, blocks),
-                     met * n * k * 2 / (machine["memory"] * READ_SHARE) * 1e6)
-        step.add(what, us, layers)
+    step.experts(rows, layers)
     step.small(f"mix_kernel<{HALF}>", 3 + rows * top_k * hidden / 1e7, layers)
 
 
@@ -291,50 +389,31 @@ def plain_linears_us(kernels, machine, model, rows):
     return step.total()
 
 
-def packed_linears_us(kernels, machine, model, rows, kind, unit_bytes):
-    """The same with packed weights: a chunk of 32 rows reads them all."""
-    step = Step(kernels, machine, model)
+def packed_linears_us(kernels, machine, model, rows, weights):
+    """The same with packed weights."""
+    step = Step(kernels, machine, {**model, "weights": weights})
     for n, k, norm in linears(model):
-        codes_bytes = n * k // (2 if kind[0] in (1, 4) else 1)
-        rate = machine["memory"] * READ_SHARE * codes_bytes * 1024 / (unit_bytes * n * k)
-        inside = norm and rows * k <= PACKED_NORM_VALUES
-        if norm and not inside:
-            step.norms(rows, model["layers"])
-        if rows > PACKED_CHUNKED_ROWS:
-            kernel = step.kernel(f"packed_tiled_kernel<{HALF}, {kind[0]}>")
-            us = max(product_us(kernel, machine, 2 * rows * n * k, n // 128 * -(-rows // 128)),
-                     codes_bytes / rate * 1e6)
-            step.add("linear", us, model["layers"])
-        for first in range(0, rows if rows <= PACKED_CHUNKED_ROWS else 0, 32):
-            count = min(32, rows - first)
-            groups, tiles = (1, 1) if count <= 8 else (2, 2) if count <= 16 else (4, 2)
-            kernel = step.kernel(f"packed_skinny_kernel<{HALF}, {kind[0]}, {kind[1]}, {kind[2]}, "
-                                 f"{groups}, {tiles}, {str(inside).lower()}>")
-            split = 1
-            while split < 4 and n // (16 * tiles) * split < machine["sms"]:
-                split *= 2
-            us = stream_us(kernel, machine, codes_bytes, n // (16 * tiles) * split, rate)
-            step.add("linear", us + (L2_LATENCY * max(1, k * 2 // 4096) if inside else 0),
-                     model["layers"])
+        step.packed("linear", rows, n, k, norm, model["layers"])
     return step.total()
 
 
-def experts_us(kernels, machine, model, rows, kind=(0, 0, 0), unit_bytes=2048):
-    """The experts of a step."""
-    step, pairs = Step(kernels, machine, model), rows * model["top_k"]
-    experts, hidden, width = model["experts"], model["hidden"], model["width"]
-    met = experts * (1 - (1 - model["top_k"] / experts) ** rows)
-    few = pairs / experts <= 32
-    name = (f"expert_skinny_kernel<{HALF}, {kind[0]}, {kind[1]}, {kind[2]}>" if few else
-            f"expert_tiled_kernel<{HALF}, {kind[0]}>")
-    kernel, streamed = step.kernel(name), 2 if kind[0] == 0 else 0.5
-    for n, k in ((2 * width, hidden), (hidden, width)):
-        nbytes = met * n * k * streamed
-        rate = machine["memory"] * READ_SHARE * streamed * 1024 / unit_bytes
-        us = (stream_us(kernel, machine, nbytes, max(1, int(met * n / 16)), rate) if few else
-              max(product_us(kernel, machine, 2 * pairs * n * k, int(met * n / 128)),
-                  nbytes / rate * 1e6))
-        step.add("experts", us, model["layers"])
+def bytes_us(machine, model, unit_bytes):
+    """What reading all linear layers takes, 1,024 weights being so many bytes."""
+    count = sum(n * k for n, k, _ in linears(model)) * model["layers"]
+    return count * unit_bytes / 1024 / (machine["memory"] * READ_SHARE) * 1e6
+
+
+def expert_bytes_us(machine, model, rows, unit_bytes):
+    """The same of the experts that so many rows meet."""
+    experts = met_experts(model, rows)
+    count = 3 * model["hidden"] * model["width"] * experts * model["layers"]
+    return count * unit_bytes / 1024 / (machine["memory"] * READ_SHARE) * 1e6
+
+
+def experts_us(kernels, machine, model, rows, weights=None):
+    """The experts of a step; 16-bit weights without a name."""
+    step = Step(kernels, machine, {**model, "experts_in": weights})
+    step.experts(rows, model["layers"])
     return step.total()
 
 
@@ -394,6 +473,16 @@ def make_step(kernels, machine, model, rows, queries):
     step.linear("logits", drawn, model["vocab"], hidden, step.normed(drawn), 1)
     step.add("sample", sample_us(step, drawn))
     return step
+
+
+def rank_us(kernels, machine, model, rows, ranks):
+    """The step of one of several ranks, without what they exchange: its share of heads, columns,
+    experts and vocabulary."""
+    share = {**model, "heads": model["heads"] // ranks, "kv": max(1, model["kv"] // ranks),
+             "vocab": model["vocab"] // ranks, "ranks": ranks}
+    if "experts" not in model:
+        share["width"] = model["width"] // ranks
+    return make_step(kernels, machine, share, rows, 1).total()
 
 
 def floor_us(machine, model, rows, queries):

@@ -19,6 +19,10 @@ TARGET = re.compile(r"`\((\.L_x?_?\w+)\)")
 WIDTH = re.compile(r"\.(8|16|U8|S8|U16|S16|64|128)\b")
 MAX_THREADS, REGISTERS = 0x05, 0x2f  # attributes of .nv.info
 EARLY = re.compile(r"(LD|LDG|LDGSTS|UBLKCP|ST|STG|ATOM|ATOMG|RED|REDG|EXIT|PREEXIT)(\.|$)")
+# What runs on narrow pipes: special functions, doubles, conversions from and to 64 bits, others.
+PIPES = {"special": re.compile(r"MUFU"), "double": re.compile(r"D(ADD|MUL|FMA|SETP|MNMX)\b"),
+         "wide": re.compile(r"(F2F|F2I|I2F|FRND)\.(\w+\.)*([FUS]64)\b"),
+         "converts": re.compile(r"F2F\b|F2I\b|I2F\b|FRND\b|F2FP\b")}
 ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP")
 
 
@@ -202,6 +206,26 @@ def one_trip(code, labels, first, last, wanted):
     return path[::-1]
 
 
+def one_pass(code, labels):
+    """Instructions of the shortest way to the end of a kernel without a loop that stores 16 bytes
+    four times, as a warp does that unpacks a unit; None without one."""
+    seen, left = {(0, 0)}, [(0, 0)]
+    for steps in range(1, len(code)):
+        ahead = []
+        for at, stores in left:
+            predicate, opcode, _ = code[at]
+            stores += opcode.startswith("STG") and width(opcode) == 16
+            if opcode.startswith("EXIT") and not predicate and stores == 4:
+                return steps
+            jump = jump_of(code[at], labels)
+            for way in (at + 1 if falls_through(code[at]) else None, jump):
+                if way is not None and way < len(code) and (way, stores) not in seen:
+                    seen.add((way, stores))
+                    ahead.append((way, stores))
+        left = ahead
+    return None
+
+
 def hgmma_flop(opcode):
     """Flop of one HGMMA of a warpgroup, a fourth for each of its warps."""
     m, n, k = map(int, re.search(r"\.(\d+)x(\d+)x(\d+)", opcode).groups())
@@ -228,6 +252,7 @@ def count_trip(code, path):
         "shared": shared,
         "barriers": kinds["BAR"],
         "local": kinds["LDL"] + kinds["STL"],
+        **{pipe: sum(bool(form.match(op)) for op in ops) for pipe, form in PIPES.items()},
         "atomics": kinds["ATOMS"] + kinds["ATOMG"] + kinds["RED"],
     }
 
@@ -272,6 +297,8 @@ def describe(code, labels):
         described["hot"] = count_trip(code, path)
         if any(code[i][1].startswith("HGMMA") for i in path):
             described["hot"]["beside"] = beside_products(code, path)
+    elif any(map(is_stream, ops)):
+        described["pass"] = one_pass(code, labels)
     return described
 
 

@@ -1,7 +1,8 @@
 /* ptx_steps_memory.cc: loads, stores and atomics.
  *
  * Addresses of global, local and parameter memory are the host's; those of shared memory count from
- * the start of the block's. Every access must be aligned to its size and lie in one allocation.
+ * the start of the block's, or are the host's where they are generic. Every access must be aligned
+ * to its size and lie in one allocation.
  */
 #include "ptx_banks.h"
 #include "ptx_steps.h"
@@ -36,6 +37,9 @@ static void find_memory(const Lane &lane, const Instruction &i, uintptr_t addres
 static char *outside(const Lane &lane, const Instruction &i, uint32_t place, size_t size) {
   const uintptr_t address = get<uint64_t>(lane, place) + (uint64_t)i.offset;
   if (address % size) fail_at(i, "misaligned address");
+  const uintptr_t of_block = address - reinterpret_cast<uintptr_t>(lane.shared); /* cvta.shared */
+  if (of_block < lane.shared_bytes && size <= lane.shared_bytes - of_block)
+    return reinterpret_cast<char *>(address);
   const uintptr_t in = address - i.reached.begin;
   if (in >= i.reached.size || i.reached.size - in < size) find_memory(lane, i, address, size);
   return reinterpret_cast<char *>(address);
@@ -180,6 +184,8 @@ static const Rule rules[] = {
     PTX_ATOMICS("global", "m", false),
     PTX_ATOMICS("shared", "s", true),
     PTX_1("cvta.to.global.u64", "dD", uint64_t, uint64_t, a),
+    PTX_1("cvta.shared.u64", "dD", uint64_t, uint64_t,
+          reinterpret_cast<uintptr_t>(lane.shared) + (uint32_t)a),
 };
 
 Rules memory_rules() {

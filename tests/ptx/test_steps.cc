@@ -194,6 +194,9 @@ TEST(ptx_memory) {
   expect(at + "st.shared.v4.u32 [%r1], {1, 2, 3, 4}; ld.shared.u32 %r0, [place+8];", 3);
   expect(at + "st.shared.u32 [%r1+4], -2; ld.shared.s32 %rd0, [%r1+4];", (uint64_t)-2);
   expect(at + "st.shared.u32 [%r1], -1; ld.shared.u8 %r0, [%r1+3];", 0xff);
+  expect(at + "st.shared.u32 [%r1+4], 77; cvt.u64.u32 %rd1, %r1; cvta.shared.u64 %rd2, %rd1; "
+              "ld.u32 %r0, [%rd2+4];",
+         77);
   expect(at + "st.shared.u32 [%r1], 5; atom.shared.add.u32 %r2, [%r1], 7; ld.shared.u32 %r3, [%r1];"
               " mad.lo.s32 %r0, %r2, 100, %r3;",
          512);
