@@ -297,7 +297,7 @@ $(BUILD)/openapi: scripts/openapi.c $(OPENAPI_TABLES)
 # an instruction set get -O1: they are written in intrinsics, and -O3 takes minutes to compile them.
 KERNEL_LEVEL = $(if $(and $(filter-out none,$(SAN)),$(call tier_flags,$(1))),-O1,$(if $(FIRST),-O2,-O3))
 $(BUILD)/engine/sample/sampler_lanes.o: CFLAGS += -O3
-$(BUILD)/engine/audio/resample.o: CFLAGS += $(if $(filter none,$(SAN)),-O3)
+$(BUILD)/engine/audio/resample.o $(BUILD)/engine/audio/mel.o: CFLAGS += $(if $(filter none,$(SAN)),-O3)
 $(BUILD)/engine/cpu/%.o: engine/cpu/%.c
 	@mkdir -p $(@D)
 	@echo "  CC    $<"

@@ -10,7 +10,11 @@
 #include <string.h>
 
 enum { FRAME = 400, HALF = FRAME / 2, BINS = HALF + 1, CENTRE = FRAME / 2 };
+enum { LANES = 4 }; /* frames that are transformed at once */
+_Static_assert((int)MEL_ROWS % (int)LANES == 0, "whole groups of frames");
 static const double PI = 3.14159265358979323846;
+static const double COS_72 = 0.30901699437494742410, SIN_72 = 0.95105651629515357212;
+static const double COS_144 = -0.80901699437494742410, SIN_144 = 0.58778525229247312917;
 
 typedef struct complex_value {
   double re, im;
@@ -83,51 +87,104 @@ void mel_free(mel_t *mel) {
 
 /* ---- transform ---- */
 
-static complex_value_t times(complex_value_t one, complex_value_t two) {
-  return (complex_value_t){one.re * two.re - one.im * two.im, one.re * two.im + one.im * two.re};
+/* One value of LANES frames, which are transformed side by side: the same operations, so that the
+ * bits of a frame are its own. */
+typedef struct mel_lanes {
+  double re[LANES], im[LANES];
+} mel_lanes_t;
+
+static void turn_lanes(mel_lanes_t *value, complex_value_t by) {
+  for (int l = 0; l < LANES; l++) {
+    const double re = value->re[l], im = value->im[l];
+    value->re[l] = re * by.re - im * by.im;
+    value->im[l] = re * by.im + im * by.re;
+  }
+}
+
+/* (one, two) = (one + two, one - two) */
+static void cross_two(mel_lanes_t *one, mel_lanes_t *two) {
+  for (int l = 0; l < LANES; l++) {
+    const double re = one->re[l], im = one->im[l];
+    one->re[l] = re + two->re[l];
+    one->im[l] = im + two->im[l];
+    two->re[l] = re - two->re[l];
+    two->im[l] = im - two->im[l];
+  }
+}
+
+/* The transform of five values in place, zero[0], zero[step], ...: by sums and differences of those
+ * that turn by opposite angles. */
+static void cross_five(mel_lanes_t *zero, int step) {
+  const double c1 = COS_72, c2 = COS_144, s1 = SIN_72, s2 = SIN_144;
+  mel_lanes_t *one = zero + step, *two = zero + 2 * step, *three = zero + 3 * step,
+              *four = zero + 4 * step;
+  for (int l = 0; l < LANES; l++) {
+    const double re = zero->re[l], im = zero->im[l];
+    const double outer_re = one->re[l] + four->re[l], outer_im = one->im[l] + four->im[l];
+    const double inner_re = two->re[l] + three->re[l], inner_im = two->im[l] + three->im[l];
+    const double apart_re = one->re[l] - four->re[l], apart_im = one->im[l] - four->im[l];
+    const double near_re = two->re[l] - three->re[l], near_im = two->im[l] - three->im[l];
+    const double m1_re = re + c1 * outer_re + c2 * inner_re;
+    const double m1_im = im + c1 * outer_im + c2 * inner_im;
+    const double m2_re = re + c2 * outer_re + c1 * inner_re;
+    const double m2_im = im + c2 * outer_im + c1 * inner_im;
+    const double n1_re = s1 * apart_re + s2 * near_re, n1_im = s1 * apart_im + s2 * near_im;
+    const double n2_re = s2 * apart_re - s1 * near_re, n2_im = s2 * apart_im - s1 * near_im;
+    zero->re[l] = re + outer_re + inner_re;
+    zero->im[l] = im + outer_im + inner_im;
+    one->re[l] = m1_re + n1_im; /* m1 - i n1 */
+    one->im[l] = m1_im - n1_re;
+    two->re[l] = m2_re + n2_im;
+    two->im[l] = m2_im - n2_re;
+    three->re[l] = m2_re - n2_im;
+    three->im[l] = m2_im + n2_re;
+    four->re[l] = m1_re - n1_im;
+    four->im[l] = m1_im + n1_re;
+  }
 }
 
 /* The transform of in[0], in[stride], ... (`count` values) to out[0 .. count). `factors` are those
  * of count, the first is split off here. Five levels deep. */
-static void transform(const mel_t *mel, const complex_value_t *in, int stride, int count,
-                      const int *factors, complex_value_t *out) {
+static void transform(const mel_t *mel, const mel_lanes_t *in, int stride, int count,
+                      const int *factors, mel_lanes_t *out) {
   if (count == 1) {
     out[0] = in[0];
     return;
   }
   const int radix = factors[0], part = count / radix, turn = FRAME / count;
-  complex_value_t piece[5];
   for (int r = 0; r < radix; r++)
     transform(mel, in + r * stride, stride * radix, part, factors + 1, out + r * part);
   for (int k = 0; k < part; k++) {
-    for (int r = 0; r < radix; r++) piece[r] = times(out[r * part + k], mel->turns[r * k * turn]);
-    for (int j = 0; j < radix; j++) {
-      complex_value_t sum = piece[0];
-      for (int r = 1; r < radix; r++) {
-        const complex_value_t add = times(piece[r], mel->turns[r * j % radix * (FRAME / radix)]);
-        sum.re += add.re;
-        sum.im += add.im;
-      }
-      out[j * part + k] = sum;
-    }
+    for (int r = 1; r < radix && k > 0; r++)
+      turn_lanes(&out[r * part + k], mel->turns[r * k * turn]);
+    if (radix == 2)
+      cross_two(&out[k], &out[part + k]);
+    else
+      cross_five(&out[k], part);
   }
 }
 
-/* The power of a windowed frame at each frequency. */
-static void power(const mel_t *mel, const double *frame, double *out) {
+/* out[bin]: the power of windowed frames at each frequency, frames[i] = their sample i. */
+static void power(const mel_t *mel, double frames[FRAME][LANES], double out[BINS][LANES]) {
   static const int factors[] = {5, 5, 2, 2, 2};
-  complex_value_t packed[HALF], spectrum[HALF];
-  for (int i = 0; i < HALF; i++)
-    packed[i] = (complex_value_t){frame[2 * i] * mel->window[2 * i],
-                                  frame[2 * i + 1] * mel->window[2 * i + 1]};
+  mel_lanes_t packed[HALF], spectrum[HALF];
+  for (int i = 0; i < HALF; i++) {
+    for (int l = 0; l < LANES; l++) {
+      packed[i].re[l] = frames[2 * i][l] * mel->window[2 * i];
+      packed[i].im[l] = frames[2 * i + 1][l] * mel->window[2 * i + 1];
+    }
+  }
   transform(mel, packed, 1, HALF, factors, spectrum);
   for (int k = 0; k < BINS; k++) {
-    const complex_value_t a = spectrum[k % HALF], b = spectrum[(HALF - k) % HALF];
-    const complex_value_t even = {(a.re + b.re) / 2, (a.im - b.im) / 2};
-    const complex_value_t odd = {(a.im + b.im) / 2, (b.re - a.re) / 2};
-    const complex_value_t turned = times(odd, mel->turns[k]);
-    const double re = even.re + turned.re, im = even.im + turned.im;
-    out[k] = re * re + im * im;
+    const mel_lanes_t *a = &spectrum[k % HALF], *b = &spectrum[(HALF - k) % HALF];
+    const complex_value_t turn = mel->turns[k];
+    for (int l = 0; l < LANES; l++) {
+      const double even_re = (a->re[l] + b->re[l]) / 2, even_im = (a->im[l] - b->im[l]) / 2;
+      const double odd_re = (a->im[l] + b->im[l]) / 2, odd_im = (b->re[l] - a->re[l]) / 2;
+      const double re = even_re + (odd_re * turn.re - odd_im * turn.im);
+      const double im = even_im + (odd_re * turn.im + odd_im * turn.re);
+      out[k][l] = re * re + im * im;
+    }
   }
 }
 
@@ -140,32 +197,36 @@ static double sample_at(const float *samples, size_t count, int64_t total, int64
   return (uint64_t)at < count ? (double)samples[at] : 0;
 }
 
-/* log10 of the bands of one row, at least -10. */
-static void mel_row(const mel_t *mel, const double *frame, float *out) {
-  double bins[BINS];
-  power(mel, frame, bins);
+/* log10 of the bands of LANES rows, at least -10. */
+static void mel_rows(const mel_t *mel, double frames[FRAME][LANES], float *out) {
+  double bins[BINS][LANES];
+  power(mel, frames, bins);
   for (int32_t b = 0; b < mel->bands; b++) {
     const mel_band_t *band = &mel->band[b];
-    double sum = 0;
-    for (int32_t i = 0; i < band->count; i++) sum += band->weights[i] * bins[band->first + i];
-    out[b] = (float)log10(MAX(sum, 1e-10));
+    double sum[LANES] = {0};
+    for (int32_t i = 0; i < band->count; i++)
+      for (int l = 0; l < LANES; l++) sum[l] += band->weights[i] * bins[band->first + i][l];
+    for (int l = 0; l < LANES; l++)
+      out[(int64_t)l * mel->bands + b] = (float)log10(MAX(sum[l], 1e-10));
   }
 }
 
 void mel_windows(const mel_t *mel, const float *samples, size_t count, size_t windows, float *out) {
   const size_t total = (size_t)mel->bands * MEL_ROWS * windows;
   const int64_t length = (int64_t)windows * MEL_SAMPLES;
-  double frame[FRAME];
+  double frames[FRAME][LANES];
   float top = -10;
-  for (int64_t t = 0; t < (int64_t)windows * MEL_ROWS; t++) {
-    bool silent = true;
-    for (int i = 0; i < FRAME; i++) {
-      frame[i] = sample_at(samples, count, length, t * MEL_HOP + i - CENTRE);
-      silent = silent && frame[i] == 0;
+  for (int64_t t = 0; t < (int64_t)windows * MEL_ROWS; t += LANES) {
+    const int64_t first = t * MEL_HOP - CENTRE;
+    float *rows = out + (size_t)t * (size_t)mel->bands;
+    if (first >= (int64_t)count && first + FRAME + LANES * MEL_HOP < length) {
+      for (int64_t i = 0; i < LANES * mel->bands; i++) rows[i] = -10; /* silence behind the end */
+      continue;
     }
-    float *row = out + (size_t)t * (size_t)mel->bands;
-    if (!silent) mel_row(mel, frame, row);
-    for (int32_t b = 0; silent && b < mel->bands; b++) row[b] = -10;
+    for (int i = 0; i < FRAME; i++)
+      for (int l = 0; l < LANES; l++)
+        frames[i][l] = sample_at(samples, count, length, first + l * MEL_HOP + i);
+    mel_rows(mel, frames, rows);
   }
   for (size_t i = 0; i < total; i++) top = MAX(top, out[i]);
   for (size_t i = 0; i < total; i++) out[i] = (MAX(out[i], top - 8) + 4) / 4;
