@@ -45,14 +45,26 @@ void cpu_embed_positions(device_t *device, act_t *out, const weight_t *table, in
   run_rows(device, embed_task, &job, device->batch->num_tokens, table->cols);
 }
 
+typedef struct placing {
+  float *x;
+  const weight_t *places;
+  int32_t first;
+} placing_t;
+
+static void place_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const placing_t *job = context;
+  for (int64_t i = first; i < last; i++)
+    weight_unpack_row(job->places, job->first + i, 1, true, job->x + i * job->places->cols);
+}
+
 void cpu_cross_look_up(device_t *device, act_t *out, const cross_lookup_t *lookup, int32_t rows) {
   embedding_t job = {FLOATS(out), lookup->table, lookup->ids, 0, lookup->scale, false};
   if (lookup->table != NULL) run_rows(device, embed_task, &job, rows, lookup->table->cols);
-  for (int32_t i = 0; lookup->places != NULL && i < rows; i++) {
-    const weight_t *places = lookup->places;
-    CHECK_RANGE(lookup->first + i, 0, places->rows);
-    weight_unpack_row(places, lookup->first + i, 1, true, FLOATS(out) + (int64_t)i * places->cols);
-  }
+  placing_t places = {FLOATS(out), lookup->places, lookup->first};
+  if (lookup->places == NULL || rows == 0) return;
+  CHECK_RANGE(lookup->first, 0, lookup->places->rows - rows + 1);
+  run_rows(device, place_task, &places, rows, lookup->places->cols);
 }
 
 /* Rows that the table lacks are its first. */

@@ -12,6 +12,7 @@
 #include "engine/model/sizes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Positions of a part: the most; those that rows of weights are worth reading for. */
 enum { PART_ROWS = 256, PART_ROWS_MIN = 8 };
@@ -193,6 +194,18 @@ static act_t *from(const encode_runs_t *encode, act_t *act, int64_t row, int64_t
   return encode->ops->tower->rows(act, row * width);
 }
 
+/* out = the activation of a linear layer. */
+static void activate(const encode_runs_t *encode, act_t *out, const act_t *in,
+                     const fused_linear_t *linear, int32_t rows) {
+  const ops_t *ops = encode->ops;
+  if (ops->fused_linear != NULL) {
+    ops->fused_linear(encode->device, out, in, linear, rows);
+    return;
+  }
+  ops->linear(encode->device, linear->sums, in, linear->weight, linear->bias, NULL, rows);
+  ops->activation(encode->device, out, linear->sums, linear->activation, linear->width, rows);
+}
+
 /* A convolution with three taps over rows [first - 1, ...) of `rows`, `width` values each, of which
  * there are `total`, beginning with row `held`: every `stride`-th makes one of out[count, h]. */
 typedef struct convolution {
@@ -208,18 +221,23 @@ static void run_taps(const encode_runs_t *encode, const convolution_t *conv, act
   device_t *device = encode->device;
   const int32_t h = encode->encoder->blueprint.hidden_size;
   float *taps = encode->host_taps;
-  for (int32_t i = 0; i < count; i++) {
-    for (int32_t k = 0; k < 3; k++) {
-      const int32_t row = (first + i) * conv->stride + k - 1;
-      const bool inside = row >= 0 && row < conv->total;
-      const float *in = conv->rows + (int64_t)(row - conv->held) * conv->width;
-      for (int32_t c = 0; c < conv->width; c++)
-        taps[((int64_t)i * conv->width + c) * 3 + k] = inside ? in[c] : 0;
-    }
+  const size_t bytes = (size_t)conv->width * sizeof *taps;
+  for (int32_t i = 0; i < 3 * count; i++) {
+    const int32_t row = (first + i / 3) * conv->stride + i % 3 - 1;
+    float *tap = taps + (int64_t)i * conv->width;
+    if (row >= 0 && row < conv->total)
+      memcpy(tap, conv->rows + (int64_t)(row - conv->held) * conv->width, bytes);
+    else
+      memset(tap, 0, bytes);
   }
   ops->write_rows(device, encode->taps, taps, 3 * conv->width, count);
-  ops->linear(device, encode->y, encode->taps, conv->weight, conv->bias, NULL, count);
-  ops->activation(device, out, encode->y, ACTIVATION_GELU, h, count);
+  const fused_linear_t linear = {.weight = conv->weight,
+                                 .bias = conv->bias,
+                                 .has_activation = true,
+                                 .activation = ACTIVATION_GELU,
+                                 .width = h,
+                                 .sums = encode->y};
+  activate(encode, out, encode->taps, &linear, count);
 }
 
 /* mid = the rows of the spectrogram behind the first convolution. */
@@ -318,8 +336,13 @@ static void run_mlp(const encode_runs_t *encode, const layer_t *layer, int32_t f
   ops->linear(device, before ? x : y, attn, layer->o, layer->o_bias, x, count);
   ops->norm(device, before ? y : x, before ? x : y, NULL,
             before ? &layer->mlp_norm : &layer->attn_norm, count);
-  ops->linear(device, encode->up, before ? y : x, layer->up, layer->up_bias, NULL, count);
-  ops->activation(device, encode->act, encode->up, bp->activation, bp->intermediate_size, count);
+  const fused_linear_t up = {.weight = layer->up,
+                             .bias = layer->up_bias,
+                             .has_activation = true,
+                             .activation = bp->activation,
+                             .width = bp->intermediate_size,
+                             .sums = encode->up};
+  activate(encode, encode->act, before ? y : x, &up, count);
   ops->linear(device, before ? x : y, encode->act, layer->down, layer->down_bias, x, count);
   if (!before) ops->norm(device, x, y, NULL, &layer->mlp_norm, count);
 }

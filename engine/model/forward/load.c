@@ -453,6 +453,37 @@ static const weight_t *stream_matrix(model_load_t *load, tensor_role_t role, int
   return made;
 }
 
+/* The matrix of a convolution over rows of `width` values, tap by tap: so the rows that it reads
+ * lie side by side (encode.c). Files have its columns channel by channel. */
+static const weight_t *convolution(model_load_t *load, tensor_role_t role, int32_t width) {
+  weight_loader_t *loader = &load->loader;
+  const int64_t h = loader->blueprint->hidden_size, cols = 3 * (int64_t)width;
+  const size_t size = dtype_size(loader->dtype);
+  void *stored = NULL;
+  weight_t *made = NULL;
+  if (load->code == 0)
+    load->code = weight_loader_rows(loader, role, -1, loader->dtype, 0, 0, &stored, load->error);
+  uint8_t *rows = stored != NULL ? calloc((size_t)(h * cols), size) : NULL;
+  if (stored != NULL && rows == NULL)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for a convolution");
+  for (int64_t i = 0; rows != NULL && i < h * cols; i++) {
+    const int64_t tap = i % cols / width, channel = i % cols % width;
+    const int64_t at = i / cols * cols + 3 * channel + tap;
+    memcpy(rows + (size_t)i * size, (const uint8_t *)stored + (size_t)at * size, size);
+  }
+  given_rows_t given = {rows, (size_t)cols * size};
+  const weight_source_t source = {.name = "convolution",
+                                  .rows = h,
+                                  .cols = cols,
+                                  .dtype = loader->dtype,
+                                  .row = given_rows_row,
+                                  .context = &given};
+  if (load->code == 0) load->code = weight_loader_pass(loader, &source, &made, load->error);
+  free(stored);
+  free(rows);
+  return made;
+}
+
 static void load_stream_matrices(model_load_t *load, model_t *model) {
   for (int32_t n = 0; n < model->blueprint.num_streams - 1; n++) {
     model->stream_in[n] = stream_matrix(load, ROLE_STREAM_IN, n);
@@ -925,8 +956,8 @@ static void load_all(model_load_t *load, model_t *model) {
   if (first) model->positions = matrix_as(load, -1, 1, &positions, load->loader.dtype, false);
   load_sinusoids(load, model);
   if (bp->num_bands > 0) {
-    model->conv_1 = matrix(load, -1, 1, &conv_1);
-    model->conv_2 = matrix(load, -1, 1, &conv_2);
+    model->conv_1 = convolution(load, conv_1, bp->num_bands);
+    model->conv_2 = convolution(load, conv_2, bp->hidden_size);
     model->conv_1_bias = vector(load, -1, true, 1, &conv_1);
     model->conv_2_bias = vector(load, -1, true, 1, &conv_2);
   }
