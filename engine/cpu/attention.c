@@ -6,8 +6,8 @@
  * (a split); the splits of a row are then merged in order. Both paths below do exactly these steps
  * for each row, so the bits of a row do not depend on tiles, threads, chunks or the path. A strip
  * is computed by the tier's `scores`, `softmax` and `values`, or all at once by its `attend`: which
- * of them is a matter of the tier and the type of the pool, never of the batch. A strip of a pool
- * in 8 bits becomes numbers first, and then takes the same path as a pool of these numbers.
+ * of them is a matter of the tier, the type of the pool and the layer, never of the batch. A strip
+ * of a pool in 8 bits becomes numbers first, and then takes the same path as a pool of these.
  */
 #include "engine/base/check.h"
 #include "engine/base/util.h"
@@ -311,7 +311,7 @@ static void attend_at_once(const attending_t *job, const item_t *item, int32_t k
                      .max = scratch->max,
                      .sum = scratch->sum,
                      .space = scratch->scores};
-  device->kernels->attend(&attend);
+  (job->attention->crosses ? device->kernels->attend_across : device->kernels->attend)(&attend);
 }
 
 /* Computes accumulator, maximum and sum of the rows of a tile over one split. */

@@ -109,6 +109,9 @@ typedef struct kernels {
                                     const strip_t *strip, int32_t last, int32_t dim);
   /* All of the above for a bf16 pool, see attend.h; NULL = the tier has no such entry. */
   void (*attend)(const struct attend *attend);
+  /* The same for attention to an encoder's rows, where most tiles are one token: both are there, or
+   * neither. Which of them it is follows from the layer alone, so bits do not depend on it. */
+  void (*attend_across)(const struct attend *attend);
   /* A K/V pool in 8 bits, see kv8.inc. `kv8_narrow` returns the scale of codes[count]. Elements of
    * kv8_type: out[dims][SEGMENT_KEYS] = codes[dims][stride] times scales[SEGMENT_KEYS], and
    * out[keys][dims] = codes[keys][dims] times scales[keys], dims a multiple of HEAD_ALIGN. */

@@ -8,7 +8,8 @@
  * A packed panel is already in tile layout: 16 pairs of k are 16 tile rows of 64 bytes, 256 bytes
  * apart. Up to 16 rows go once over the panel with four accumulator tiles; more go in blocks of 32
  * rows with 2 x 2 tiles, twice over half the panel. About 2,900 GFLOP/s a core on Sapphire Rapids,
- * where vdpbf16ps reaches 105 and FMA 210.
+ * where vdpbf16ps reaches 105 and FMA 210. Attention to an encoder's rows stays that of avx512bf16:
+ * a decode reads them where they are, and their packing for the tiles took twice as long.
  */
 #include "engine/base/util.h"
 #include "engine/cpu/isa/quant_amx.h"

@@ -468,6 +468,7 @@ __attribute__((constructor(1001), target("no-avx"))) static void fill(void) {
   table.gemm[DTYPE_BF16] = gemm_pairs;
   table.scores[DTYPE_BF16] = scores_pairs;
   table.attend = attend_pairs;
+  table.attend_across = attend_pairs;
   table.kv8_type = KV8_TYPE;
   table.kv8_narrow = kv8_narrow;
   table.kv8_widen_keys = kv8_widen_keys;

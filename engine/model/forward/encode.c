@@ -318,6 +318,7 @@ static void run_attention(const encode_runs_t *encode, const layer_t *layer, int
                                        .rope_parts = 1,
                                        .distances = own->distances,
                                        .reach = own->reach,
+                                       .rounds = encode->encoder->blueprint.dtype == DTYPE_BF16,
                                        .first_row = first,
                                        .end_row = first + count};
   encode->ops->tower->attend(encode->device, run->attn, run->qkv, &attention, &all);
@@ -420,7 +421,9 @@ bool encode_advance(encode_runs_t *encode, int64_t work) {
     const int64_t fits = MAX(work / each, PART_ROWS_MIN);
     const int32_t rows =
         run->phase == PHASE_ROWS ? SOURCE_ROWS * run->input.length : run->input.length;
-    const int32_t count = (int32_t)MIN(MIN(fits, PART_ROWS), rows - run->done);
+    /* Attention alone writes into no buffer of a part. */
+    const int32_t most = run->phase == PHASE_ATTENTION ? rows : PART_ROWS;
+    const int32_t count = (int32_t)MIN(MIN(fits, most), rows - run->done);
     run_phase(encode, run->done, count);
     work -= count * each;
     run->work_done += count * each;

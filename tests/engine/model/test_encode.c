@@ -115,25 +115,28 @@ static float *encode(crossed_t *crossed, int32_t run, int64_t work) {
   return rows;
 }
 
-/* Logits of the decoder for ids[count], of which all are computed in one step behind the source of
- * run `run`, and what is asked of the weights; free() it. */
-static float *decode_weighed(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t count,
-                             const cross_weights_t *weights) {
+/* Logits of the decoder for ids[0 .. count) that stand behind `done` ones, of which all are
+ * computed in one step behind the source of run `run`, and what is asked of the weights; free() it.
+ */
+static float *decode_behind(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t done,
+                            int32_t count, const cross_weights_t *weights) {
   int32_t positions[TOKENS_MAX], zeros[TOKENS_MAX] = {0}, all[TOKENS_MAX], blocks[TOKENS_MAX];
   int64_t slots[TOKENS_MAX];
-  int32_t starts[] = {0, count}, computed[] = {0}, lens[] = {count}, sources[] = {crossed->length};
+  int32_t starts[] = {0, count}, computed[] = {done}, lens[] = {done + count},
+          sources[] = {crossed->length};
   const int32_t *table[] = {blocks}, *cross[] = {crossed->blocks[run]};
   const cross_weights_t *asked[] = {weights};
   inferd_error_t error = {0};
   for (int32_t i = 0; i < count; i++) {
-    positions[i] = all[i] = i;
-    blocks[i] = 1 + i;
-    slots[i] = (int64_t)blocks[i / BLOCK] * BLOCK + i % BLOCK;
+    positions[i] = done + i;
+    all[i] = i;
+    slots[i] = (int64_t)(1 + (done + i) / BLOCK) * BLOCK + (done + i) % BLOCK;
   }
+  for (int32_t i = 0; i < TOKENS_MAX; i++) blocks[i] = 1 + i;
   const batch_t batch = {.num_tokens = count,
                          .num_reqs = 1,
                          .max_query_len = count,
-                         .max_seq_len = count,
+                         .max_seq_len = done + count,
                          .block_size = BLOCK,
                          .input_ids = (int32_t *)(uintptr_t)ids,
                          .positions = positions,
@@ -162,6 +165,11 @@ static float *decode_weighed(crossed_t *crossed, int32_t run, const int32_t *ids
   ASSERT_EQ(ops_cpu.end(crossed->device, &error), 0);
   ops_cpu.read_logits(crossed->device, logits, count);
   return logits;
+}
+
+static float *decode_weighed(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t count,
+                             const cross_weights_t *weights) {
+  return decode_behind(crossed, run, ids, 0, count, weights);
 }
 
 static float *decode(crossed_t *crossed, int32_t run, const int32_t *ids, int32_t count) {
@@ -307,6 +315,44 @@ Test(encode, bf16_is_near) {
     cr_assert(isfinite(logits[i]));
   free(rows), free(logits);
   crossed_close(&crossed);
+}
+
+/* Rows whose attention may be rounded: near those of fp32, and the same whatever the parts. */
+Test(encode, rounded_rows_are_near) {
+  crossed_t exact, rounded;
+  double worst = 0;
+  crossed_open(&exact, "mbart", 2, -1);
+  crossed_open(&rounded, "mbart", 2, DTYPE_BF16);
+  float *expected = encode(&exact, 0, INT64_MAX);
+  float *rows = encode(&rounded, 0, INT64_MAX), *parts = encode(&rounded, 0, 1);
+  const int64_t count = (int64_t)exact.length * exact.encoder_print.hidden_size;
+  for (int64_t i = 0; i < count; i++) worst = fmax(worst, fabs((double)rows[i] - expected[i]));
+  ASSERT_LE(worst, 0.1);
+  ASSERT_EQ(memcmp(rows, parts, (size_t)count * sizeof *rows), 0);
+  free(expected), free(rows), free(parts);
+  crossed_close(&exact);
+  crossed_close(&rounded);
+}
+
+/* Tokens in one step and one by one, which may take other ways through their cross attention. */
+Test(encode, bits_do_not_depend_on_steps) {
+  static const int32_t types[] = {-1, DTYPE_BF16};
+  for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+    crossed_t crossed;
+    int32_t ids[TOKENS_MAX], first;
+    crossed_open(&crossed, "mbart", 2, types[t]);
+    free(encode(&crossed, 0, INT64_MAX));
+    const int32_t count = take_ids(&crossed, ids, &first);
+    const size_t vocab = (size_t)crossed.decoder_print.vocab_size;
+    float *all = decode(&crossed, 0, ids, count);
+    for (int32_t i = 0; i < count; i++) {
+      float *one = decode_behind(&crossed, 0, ids + i, i, 1, NULL);
+      ASSERT_EQ_FOR(memcmp(one, all + (size_t)i * vocab, vocab * sizeof *one), 0, "token %d", i);
+      free(one);
+    }
+    free(all);
+    crossed_close(&crossed);
+  }
 }
 
 /* Weights of tokens that were asked for add up to 1 and are those of fewer columns and tokens, too;
