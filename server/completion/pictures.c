@@ -97,10 +97,11 @@ static int32_t find_parts(const json_t *messages, picture_part_t *out, int32_t r
   return count;
 }
 
-static bool is_remote(const json_t *url) {
+static bool is_remote(const picture_part_t *part) {
   static const char scheme[] = "https:";
   const size_t length = sizeof scheme - 1;
-  return url->length > length && strncasecmp(url->text, scheme, length) == 0;
+  const json_t *url = part->url;
+  return !part->bare && url->length > length && strncasecmp(url->text, scheme, length) == 0;
 }
 
 int pictures_ask(pictures_t *pictures, media_t *media, const json_t *messages, int32_t count,
@@ -112,14 +113,17 @@ int pictures_ask(pictures_t *pictures, media_t *media, const json_t *messages, i
   count = find_parts(messages, parts, count);
   for (int32_t i = 0; code == 0 && i < count; i++) {
     const picture_file_t place = {.message = parts[i].message, .part = parts[i].part};
-    if (parts[i].sound || !is_remote(parts[i].url)) continue;
+    const data_kind_t *data = parts[i].sound ? &pictures->sound_kind : &data_picture;
+    const media_kind_t kind = {data->noun, data->bytes_max};
+    if (!is_remote(&parts[i])) continue;
     if (pictures->remote == NULL)
       pictures->remote = media_job_new(media, pictures->charge.ledger, pictures->charge.client);
     if (pictures->remote == NULL)
       code = refuse_memory(error);
     else
       code = name_place(
-          &place, media_job_add(pictures->remote, parts[i].url->text, parts[i].url->length, error),
+          &place,
+          media_job_add(pictures->remote, &kind, parts[i].url->text, parts[i].url->length, error),
           error);
   }
   free(parts);
@@ -135,7 +139,11 @@ pictures_t pictures_open(const server_t *server, uint64_t client) {
                           charge_open(server->ledger, client,
                                       server->sounds != NULL ? LEDGER_sounds : LEDGER_pictures),
                       .sounds = server->sounds,
-                      .sound_bytes_max = (size_t)server->config->max_audio_bytes,
+                      .sound_kind = {"sound",
+                                     "a sound's URL must be data:audio/TYPE;base64,...; of other "
+                                     "hosts this server fetches sounds by https, if "
+                                     "--allowed-media-hosts names them",
+                                     (size_t)server->config->max_audio_bytes},
                       .sound_seconds_max = (uint32_t)server->config->max_audio_seconds};
 }
 
@@ -151,11 +159,7 @@ bool pictures_leave(pictures_t *pictures) {
 /* The bytes of a file that the request brings. */
 static int read_bytes(pictures_t *pictures, const picture_part_t *part, buffer_t *out,
                       inferd_error_t *error) {
-  const data_kind_t sound = {"sound",
-                             "a sound's URL must be data:audio/TYPE;base64,...; no sounds are "
-                             "fetched from other hosts",
-                             pictures->sound_bytes_max};
-  const data_kind_t *kind = part->sound ? &sound : &data_picture;
+  const data_kind_t *kind = part->sound ? &pictures->sound_kind : &data_picture;
   const json_t *url = part->url;
   /* As long as its text: the bytes of a refused one are never made. */
   size_t room = MIN(url->length, kind->bytes_max / 3 * 4 + 4);
@@ -275,7 +279,7 @@ static int read_one(pictures_t *pictures, int32_t *at, const picture_part_t *par
   image_t *image = &pictures->images[index];
   const bool alone = pictures->count == 1;
   const size_t before = pictures->charge.bytes;
-  int code = pictures->remote != NULL && !part->sound && is_remote(part->url)
+  int code = pictures->remote != NULL && is_remote(part)
                  ? media_job_take(pictures->remote, (*remote)++, &file->bytes, error)
                  : read_bytes(pictures, part, &file->bytes, error);
   if (code == ERR_OVERLOADED) return code;

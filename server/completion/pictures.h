@@ -12,6 +12,7 @@
 #define INFERD_SERVER_COMPLETION_PICTURES_H
 
 #include "engine/base/json.h"
+#include "engine/picture/data_url.h"
 #include "engine/picture/work.h"
 #include "engine/template/template.h"
 #include "engine/vision/image.h"
@@ -32,7 +33,7 @@ typedef struct pictures {
   uint8_t *views;             /* of all images, one behind another; NULL before they are decoded */
   uint64_t decoder_ns;        /* what the processes took that decoded them */
   helper_t *sounds;           /* decodes sounds; NULL = the model hears none */
-  size_t sound_bytes_max;
+  data_kind_t sound_kind;
   uint32_t sound_seconds_max;
   float **rows; /* [num_rows] spectrograms of sounds, each of all its windows */
   int32_t num_rows;

@@ -390,24 +390,27 @@ static void put_untyped(mender_t *mender, int32_t index, const json_t *part) {
   put(mender, "}");
 }
 
-/* A picture that is here, or may be fetched, in a message that may have some; one that lies
- * elsewhere is lost. */
-static bool is_kept_picture(const mender_t *mender, const json_t *message, const json_t *part) {
+/* Whether a file is here or may be fetched; one that lies elsewhere is lost. */
+static bool is_in_reach(const mender_t *mender, const json_t *url) {
   static const char scheme[] = "data:";
-  size_t length = sizeof scheme - 1;
-  const json_t *url = json_get(part, "image_url");
+  const size_t length = sizeof scheme - 1;
   if (url != NULL && url->type == JSON_OBJECT) url = json_get(url, "url");
+  if (url == NULL || url->type != JSON_STRING) return false;
+  return (url->length > length && memcmp(url->text, scheme, length) == 0) ||
+         media_allows(mender->reader->limits->media, url->text, url->length);
+}
+
+/* A picture in a message that may have some. */
+static bool is_kept_picture(const mender_t *mender, const json_t *message, const json_t *part) {
   const field_limits_t *limits = mender->reader->limits;
   if (!limits->sees || limits->images_max == 0 ||
       !json_equals(json_get(part, "type"), "image_url") ||
-      !(is_role(message, "user") || is_role(message, "tool")) || url == NULL ||
-      url->type != JSON_STRING)
+      !(is_role(message, "user") || is_role(message, "tool")))
     return false;
-  return (url->length > length && memcmp(url->text, scheme, length) == 0) ||
-         media_allows(limits->media, url->text, url->length);
+  return is_in_reach(mender, json_get(part, "image_url"));
 }
 
-/* A sound that is here. */
+/* The same of a sound. */
 static bool is_kept_sound(const mender_t *mender, const json_t *message, const json_t *part) {
   const field_limits_t *limits = mender->reader->limits;
   const json_t *type = json_get(part, "type"), *data = json_get(part, "input_audio");
@@ -415,7 +418,7 @@ static bool is_kept_sound(const mender_t *mender, const json_t *message, const j
       !(is_role(message, "user") || is_role(message, "tool")))
     return false;
   if (json_equals(type, "input_audio")) return data != NULL && data->type == JSON_OBJECT;
-  return json_equals(type, "audio_url");
+  return json_equals(type, "audio_url") && is_in_reach(mender, json_get(part, "audio_url"));
 }
 
 static void put_part(mender_t *mender, const json_t *message, int32_t index, const json_t *part) {

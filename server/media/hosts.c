@@ -1,4 +1,4 @@
-/* hosts.c: the URLs of pictures on other hosts, see hosts.h. Any thread. */
+/* hosts.c: the URLs of pictures and sounds on other hosts, see hosts.h. Any thread. */
 #include "server/media/hosts.h"
 
 #include "engine/base/util.h"
@@ -11,8 +11,8 @@
 
 enum { HTTPS_PORT = 443 };
 
-static int refuse(inferd_error_t *error, const char *what) {
-  return error_set(error, ERR_INVALID_VALUE, NULL, "%s", what);
+static int refuse(inferd_error_t *error, const char *noun, const char *what) {
+  return error_set(error, ERR_INVALID_VALUE, NULL, "the URL of a %s %s", noun, what);
 }
 
 /* A part of the URL; "" = it has none, or one that is longer than `room` takes. */
@@ -49,44 +49,45 @@ static bool is_listed(const media_hosts_t *hosts, const char *host, unsigned por
   return false;
 }
 
-static int check(const media_hosts_t *hosts, media_url_t *url, inferd_error_t *error) {
+static int check(const media_hosts_t *hosts, const char *noun, media_url_t *url,
+                 inferd_error_t *error) {
   char host[MEDIA_HOST_MAX - 8], port_text[8], text[16];
   CURLU *parsed = url->parsed;
   if (strcasecmp(part_of(hosts, parsed, CURLUPART_SCHEME, text, sizeof text), "https") != 0)
-    return refuse(error, "of the URLs of pictures only data: and https: are read");
+    return error_set(error, ERR_INVALID_VALUE, NULL,
+                     "of the URLs of %ss only data: and https: are read", noun);
   if (part_of(hosts, parsed, CURLUPART_HOST, host, sizeof host)[0] == '\0')
-    return refuse(error, "the URL of a picture has no host");
+    return refuse(error, noun, "has no host");
   char *user = NULL;
   const bool named = hosts->curl->url_get(parsed, CURLUPART_USER, &user, 0) == CURLUE_OK;
   if (user != NULL) hosts->curl->free(user);
-  if (named) return refuse(error, "the URL of a picture must not have a user and a password");
+  if (named) return refuse(error, noun, "must not have a user and a password");
   part_of(hosts, parsed, CURLUPART_PORT, port_text, sizeof port_text);
   const unsigned port = port_text[0] != '\0' ? (unsigned)strtoul(port_text, NULL, 10) : HTTPS_PORT;
   snprintf(url->host, sizeof url->host, "%s:%u", host, port);
   url->is_address = is_address(host);
   if (is_listed(hosts, host, port)) return 0;
   return error_set(error, ERR_INVALID_VALUE, NULL,
-                   "pictures of '%.200s' are not fetched: it is none of --allowed-media-hosts",
+                   "%ss of '%.200s' are not fetched: it is none of --allowed-media-hosts", noun,
                    url->host);
 }
 
-int media_url_read(const media_hosts_t *hosts, const char *text, size_t length, media_url_t *out,
-                   inferd_error_t *error) {
+int media_url_read(const media_hosts_t *hosts, const char *noun, const char *text, size_t length,
+                   media_url_t *out, inferd_error_t *error) {
   char plain[MEDIA_URL_MAX + 1];
   *out = (media_url_t){0};
   if (length > MEDIA_URL_MAX)
-    return error_set(error, ERR_INVALID_VALUE, NULL,
-                     "the URL of a picture has %zu bytes; at most %d", length, MEDIA_URL_MAX);
-  if (memchr(text, '\0', length) != NULL)
-    return refuse(error, "the URL of a picture has a NUL in it");
+    return error_set(error, ERR_INVALID_VALUE, NULL, "the URL of a %s has %zu bytes; at most %d",
+                     noun, length, MEDIA_URL_MAX);
+  if (memchr(text, '\0', length) != NULL) return refuse(error, noun, "has a NUL in it");
   memcpy(plain, text, length);
   plain[length] = '\0';
   out->parsed = hosts->curl->url();
   if (out->parsed == NULL)
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the URL of a picture");
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the URL of a %s", noun);
   const CURLUcode read = hosts->curl->url_set(out->parsed, CURLUPART_URL, plain, 0);
-  int code = read != CURLUE_OK ? refuse(error, "the URL of a picture cannot be read")
-                               : check(hosts, out, error);
+  int code =
+      read != CURLUE_OK ? refuse(error, noun, "cannot be read") : check(hosts, noun, out, error);
   if (code != 0) media_url_free(hosts, out);
   return code;
 }

@@ -1,5 +1,5 @@
-/* hosts.h: from which hosts pictures may be fetched (--allowed-media-hosts), and what their URLs
- * are. Immutable once made; any thread. */
+/* hosts.h: from which hosts pictures and sounds may be fetched (--allowed-media-hosts), and what
+ * their URLs are. Immutable once made; any thread. */
 #ifndef INFERD_SERVER_MEDIA_HOSTS_H
 #define INFERD_SERVER_MEDIA_HOSTS_H
 
@@ -22,9 +22,9 @@ typedef struct media_url {
 
 /* Reads an https URL whose host and port are in the list. Returns 0 and *out, freed with
  * media_url_free; ERR_INVALID_VALUE with the host; or ERR_NO_MEMORY. `param` is left to the
- * caller. */
-int media_url_read(const media_hosts_t *hosts, const char *text, size_t length, media_url_t *out,
-                   inferd_error_t *error);
+ * caller. `noun`: what it is of, in messages. */
+int media_url_read(const media_hosts_t *hosts, const char *noun, const char *text, size_t length,
+                   media_url_t *out, inferd_error_t *error);
 void media_url_free(const media_hosts_t *hosts, media_url_t *url);
 
 #endif

@@ -1,4 +1,4 @@
-/* media.c: the thread that fetches pictures, and its queues, see media.h.
+/* media.c: the thread that fetches pictures and sounds, and its queues, see media.h.
  *
  * Jobs come to the thread in `asked` and go back in `ended`, both under the lock. In between the
  * thread owns them: it takes their transfers in the order in which they came, but for those whose
@@ -106,7 +106,8 @@ static void start(media_t *media, transfer_t *transfer) {
   if (!transfer_prepare(transfer)) {
     count_end(media, transfer->job);
   } else if (media->curl.multi_add_handle(media->multi, transfer->easy) != CURLM_OK) {
-    transfer->code = error_set(&transfer->error, ERR_NO_MEMORY, NULL, "no memory for a picture");
+    transfer->code =
+        error_set(&transfer->error, ERR_NO_MEMORY, NULL, "no memory for a %s", transfer->kind.noun);
     transfer_close(transfer);
     count_end(media, transfer->job);
   } else {
@@ -282,12 +283,12 @@ void media_free(media_t *media) {
   free(media);
 }
 
-/* ---- pictures of one request ---- */
+/* ---- files of one request ---- */
 
 bool media_allows(const media_t *media, const char *url, size_t length) {
   media_url_t parsed;
   inferd_error_t ignored;
-  if (media == NULL || media_url_read(&media->hosts, url, length, &parsed, &ignored) != 0)
+  if (media == NULL || media_url_read(&media->hosts, "file", url, length, &parsed, &ignored) != 0)
     return false;
   media_url_free(&media->hosts, &parsed);
   return true;
@@ -302,19 +303,21 @@ media_job_t *media_job_new(media_t *media, ledger_t *ledger, uint64_t client) {
   return job;
 }
 
-int media_job_add(media_job_t *job, const char *url, size_t length, inferd_error_t *error) {
+int media_job_add(media_job_t *job, const media_kind_t *kind, const char *url, size_t length,
+                  inferd_error_t *error) {
   transfer_t **more = reallocarray(job->transfers, job->count + 1, sizeof *more);
   transfer_t *transfer = calloc(1, sizeof *transfer);
   if (more != NULL) job->transfers = more;
   if (more == NULL || transfer == NULL) {
     free(transfer);
-    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a picture");
+    return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a %s", kind->noun);
   }
   const media_hosts_t *hosts = &job->media->hosts;
   transfer->job = job;
+  transfer->kind = *kind;
   transfer->hosts = hosts;
   transfer->charge = &job->charge;
-  int code = media_url_read(hosts, url, length, &transfer->url, error);
+  int code = media_url_read(hosts, kind->noun, url, length, &transfer->url, error);
   if (code == 0)
     job->transfers[job->count++] = transfer;
   else

@@ -1,10 +1,9 @@
-/* transfer.c: one picture on its way, see transfer.h. Never waits: libcurl's multi handle calls
+/* transfer.c: one file on its way, see transfer.h. Never waits: libcurl's multi handle calls
  * what stands here. */
 #include "server/media/transfer.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/util.h"
-#include "engine/picture/work.h"
 #include "server/media/address.h"
 
 #include <stdio.h>
@@ -43,10 +42,10 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *context) {
   transfer_t *transfer = context;
   buffer_t *out = &transfer->bytes;
   const size_t length = size * count, capacity = out->capacity;
-  if (length > PICTURE_FILE_MAX - out->length) {
+  if (length > transfer->kind.bytes_max - out->length) {
     transfer->code = error_set(&transfer->error, ERR_INVALID_VALUE, NULL,
-                               "the picture's file at %.200s has more than %d bytes",
-                               transfer->url.host, PICTURE_FILE_MAX);
+                               "the %s's file at %.200s has more than %zu bytes",
+                               transfer->kind.noun, transfer->url.host, transfer->kind.bytes_max);
     return 0;
   }
   if (capacity - out->length < length) {
@@ -57,7 +56,8 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *context) {
     }
   }
   if (buffer_append(out, bytes, length)) return length;
-  transfer->code = error_set(&transfer->error, ERR_NO_MEMORY, NULL, "no memory for a picture");
+  transfer->code =
+      error_set(&transfer->error, ERR_NO_MEMORY, NULL, "no memory for a %s", transfer->kind.noun);
   return 0;
 }
 
@@ -103,7 +103,8 @@ bool transfer_prepare(transfer_t *transfer) {
   transfer->headers = transfer->bytes.length = 0;
   transfer->closed = false;
   if (transfer->easy != NULL && set_options(transfer, (long)MAX(left_ms, 1))) return true;
-  transfer->code = error_set(&transfer->error, ERR_NO_MEMORY, NULL, "no memory for a picture");
+  transfer->code =
+      error_set(&transfer->error, ERR_NO_MEMORY, NULL, "no memory for a %s", transfer->kind.noun);
   transfer_close(transfer);
   return false;
 }
@@ -116,10 +117,11 @@ static int refuse(transfer_t *transfer, CURLcode result) {
                           "networks and their like are not connected to");
   if (transfer->headers > MEDIA_HEADERS_MAX) return fail(transfer, "answers with too many headers");
   if (result == CURLE_OPERATION_TIMEDOUT) {
-    snprintf(text, sizeof text, "did not send the picture within %d ms", MEDIA_MS_MAX);
+    snprintf(text, sizeof text, "did not send the %s within %d ms", transfer->kind.noun,
+             MEDIA_MS_MAX);
     return fail(transfer, text);
   }
-  snprintf(text, sizeof text, "cannot be asked for the picture: %s",
+  snprintf(text, sizeof text, "cannot be asked for the %s: %s", transfer->kind.noun,
            transfer->reason[0] != '\0' ? transfer->reason : "no answer");
   return fail(transfer, text);
 }
@@ -132,7 +134,8 @@ static int follow(transfer_t *transfer, const char *where) {
     snprintf(text, sizeof text, "redirects more than %d times", MEDIA_REDIRECTS_MAX);
     return fail(transfer, text);
   }
-  int code = media_url_read(transfer->hosts, where, strlen(where), &url, &transfer->error);
+  int code = media_url_read(transfer->hosts, transfer->kind.noun, where, strlen(where), &url,
+                            &transfer->error);
   if (code != 0) return code;
   media_url_free(transfer->hosts, &transfer->url);
   transfer->url = url;
@@ -152,7 +155,7 @@ bool transfer_end(transfer_t *transfer, CURLcode result) {
       transfer->code = follow(transfer, where);
       if (transfer->code == 0) return true;
     } else if (status != 200) {
-      snprintf(text, sizeof text, "answers %ld and sends no picture", status);
+      snprintf(text, sizeof text, "answers %ld and sends no %s", status, transfer->kind.noun);
       transfer->code = fail(transfer, text);
     }
   }

@@ -1,4 +1,4 @@
-/* transfer.h: one picture on its way: its URL, its connection, its bytes. media.c and transfer.c
+/* transfer.h: one file on its way: its URL, its connection, its bytes. media.c and transfer.c
  * alone; the thread of media, but for transfer_free. */
 #ifndef INFERD_SERVER_MEDIA_TRANSFER_H
 #define INFERD_SERVER_MEDIA_TRANSFER_H
@@ -8,6 +8,7 @@
 
 typedef struct transfer {
   media_job_t *job;
+  media_kind_t kind;
   struct transfer *next; /* of those that wait */
   const media_hosts_t *hosts;
   charge_t *charge; /* of the job */

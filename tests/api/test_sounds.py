@@ -13,6 +13,7 @@ import hearing
 import listening
 import seeing
 from harness import PATIENCE, Server, Stream, run, wait_until
+from media_host import MediaHost, trusted
 
 BLOCK = 16
 A, B, C = hearing.wav(1.5, 1), hearing.wav(0.7, 2), hearing.wav(1.5, 3)
@@ -316,3 +317,66 @@ def test_other_extractors_leave_the_text(start, tmp_path, change, words):
     assert "no sounds: " in deaf.log() and words in deaf.log()
     assert post(deaf, user(base64.b64decode("UklGRg=="))).status == 400
     assert ask(deaf, user("words"))
+
+
+# ---- of other hosts ----
+
+def link(url):
+    return {"type": "audio_url", "audio_url": {"url": url}}
+
+
+@pytest.fixture(scope="module", name="host")
+def start_host(tmp_path_factory):
+    host = MediaHost(tmp_path_factory.mktemp("host"))
+    host.pages.update({"/a.wav": A, "/most.wav": hearing.wav_of(bytes(65536 - 44)),
+                       "/more.wav": hearing.wav_of(bytes(65536 - 43))})
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module", name="fetcher")
+def start_fetcher(inferd, host, model):
+    with trusted(host):
+        server = Server(inferd, model, "--allowed-media-hosts", host.entry, "--max-audio-bytes",
+                        65536)
+    yield server
+    wait_until(lambda: server.metric("inferd_request_memory_bytes") == 0, "the ledger to be empty")
+    assert server.stop() == 0, server.log()
+
+
+def test_a_sound_of_another_host_is_that_of_the_file(fetcher, host):
+    near, cached = ask(fetcher, user("compare", B, A, "?"))
+    assert cached == 0
+    far, cached = ask(fetcher, user("compare", B, link(host.url("/a.wav")), "?"))
+    assert far == near and cached > 0
+    counted = fetcher.post("/tokenize", {"messages": [user(link(host.url("/a.wav")))]})
+    assert counted.status == 200, counted
+    talk = [{"role": "assistant", "content": "a bird"}, user("then")]
+    answer = post(fetcher, user(link(host.url("/a.wav"))), *talk)
+    assert answer.json["usage"]["prompt_tokens_details"]["audio_tokens"] == TOKENS
+    answer = post(fetcher, user(link("https://elsewhere.invalid/a.wav")), *talk)
+    assert answer.status == 200, answer
+    assert answer.json["usage"]["prompt_tokens_details"]["audio_tokens"] == 0
+
+
+def test_a_sound_of_another_host_has_bounds(fetcher, host):
+    """At --max-audio-bytes and one more; hosts that are not listed, and what is no sound."""
+    assert post(fetcher, user(link(host.url("/most.wav")))).status == 200
+    error = place(fetcher, "a", link(host.url("/more.wav")))
+    assert error["param"] == "messages[0].content[1]", error
+    for word in (host.entry, "the sound's file", "more than 65536 bytes"):
+        assert word in error["message"], error
+    assert "404" in place(fetcher, link(host.url("/none")))["message"]
+    before = list(host.seen)
+    error = place(fetcher, link(host.url("/a.wav", "localhost")))
+    assert "sounds of" in error["message"] and "--allowed-media-hosts" in error["message"], error
+    part = listening.part(A)
+    part["input_audio"]["data"] = host.url("/a.wav")
+    assert "base64" in place(fetcher, part)["message"]
+    assert host.seen == before
+
+
+def test_no_sound_is_fetched_unless_a_host_is_allowed(server, host):
+    before = list(host.seen)
+    assert "--allowed-media-hosts" in place(server, link(host.url("/a.wav")))["message"]
+    assert host.seen == before

@@ -111,7 +111,7 @@ static void refuse(const char *parts, const char *param, const char *says) {
 #define FIRST "messages[0].content[0]"
 
 Test(sounds, what_is_no_sound_is_named) {
-  refuse(URL("https://x/y.wav"), FIRST, "no sounds are fetched");
+  refuse(URL("https://x/y.wav"), FIRST, "--allowed-media-hosts");
   refuse(URL("data:audio/wav,xx"), FIRST, "must have ;base64,");
   refuse(URL("data:audio/wav;base64,"), FIRST, "no bytes");
   refuse(SOUND("a?=="), FIRST, "not in base64");

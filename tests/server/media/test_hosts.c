@@ -16,7 +16,7 @@ static int read_bytes(const char *text, size_t length) {
   const media_hosts_t hosts = {&curl, &list};
   if (curl.url == NULL)
     ASSERT_EQ_FOR(curl_api_open("allowed_media_hosts", &curl, &error), 0, "%s", error.message);
-  int code = media_url_read(&hosts, text, length, &url, &error);
+  int code = media_url_read(&hosts, "picture", text, length, &url, &error);
   if (code == 0) media_url_free(&hosts, &url);
   return code;
 }
