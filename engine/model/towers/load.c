@@ -592,8 +592,8 @@ int tower_load(const ops_t *ops, device_t *device, const char *path, const tower
                      ops->name);
   tower_t *tower = calloc(1, sizeof *tower);
   if (tower == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for a tower");
-  *tower = (tower_t){
-      .ops = ops, .device = device, .plan = *plan, .dtype = dtype, .hash = FNV_64_BASIS};
+  *tower =
+      (tower_t){.ops = ops, .device = device, .plan = *plan, .dtype = dtype, .hash = FNV_64_BASIS};
   tower_reading_t reading = {
       .tower = tower, .mmproj = mmproj_is(path), .dtype = dtype, .error = error};
   if (!take_constants(tower))
