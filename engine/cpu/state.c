@@ -1,8 +1,9 @@
 /* state.c: layers with a state per sequence: the slots, their copies, and the operations.
  *
  * Owns the memory of the slots: [slot][layer][numbers of the layer], so that a copy is one piece.
- * Called on the engine thread; pool workers take channels of a convolution, heads of a recurrence,
- * rows of a gate. A unit of work is one sequence's, from its first token of the step to its last.
+ * Called on the engine thread; pool workers take channels of a convolution or a selection, heads of
+ * a recurrence, rows of a gate. A unit of work is one sequence's, from its first token of the step
+ * to its last.
  *
  * A decode of one token reads and writes its state once: it is bound by memory. A prefill keeps 64
  * columns of a head in the first cache and takes every token through them; this recurrent form
@@ -296,6 +297,88 @@ static void cpu_recur(device_t *device, act_t *out, act_t *in, act_t *scratch,
            1);
 }
 
+/* ---- selection ---- */
+
+typedef struct selecting {
+  const device_t *device;
+  const selective_scan_t *selection;
+  const float *x, *steps, *keys, *queries;
+  float *out;
+  int32_t parts; /* of the channels */
+} selecting_t;
+
+/* The next tokens of a run. */
+static void select_next(const kernels_t *kernels, select_run_t *run, int32_t num_tokens) {
+  const int64_t of_channels = num_tokens * run->stride, of_rows = num_tokens * run->rows_stride;
+  run->num_tokens = num_tokens;
+  if (num_tokens == 0) return;
+  kernels->select(run);
+  run->x += of_channels;
+  run->steps += of_channels;
+  run->out += of_channels;
+  run->keys += of_rows;
+  run->queries += of_rows;
+  run->fresh = false;
+}
+
+/* Runs all tokens, and stores the state on the way. `at` is the first channel. */
+static void select_row(const selecting_t *job, select_run_t *run, int64_t row, int64_t at) {
+  const batch_t *batch = job->device->batch;
+  const selective_scan_t *selection = job->selection;
+  const saves_t saves = saves_of(batch, row);
+  int32_t total = run->num_tokens, done = 0;
+  for (int32_t i = saves.first; i < saves.last; i++) {
+    const state_save_t *save = &batch->state_saves[i];
+    float *to = state_of(job->device, save->slot, selection->layer) + selection->offset + at;
+    select_next(job->device->kernels, run, save->behind - done);
+    done = save->behind;
+    for (int64_t n = 0; n < run->rows; n++)
+      memcpy(to + n * run->channels, run->state + n * run->channels,
+             (size_t)run->count * sizeof(float));
+  }
+  select_next(job->device->kernels, run, total - done);
+}
+
+static void select_task(void *context, int64_t first, int64_t last, int worker) {
+  (void)worker;
+  const selecting_t *job = context;
+  const selective_scan_t *of = job->selection;
+  const batch_t *batch = job->device->batch;
+  for (int64_t unit = first; unit < last; unit++) {
+    const int64_t row = unit / job->parts, at = unit % job->parts * CONV_CHANNELS;
+    const int64_t token = batch->query_start_loc[row], from = token * of->channels + at;
+    const int32_t slot = batch->state_slots[row];
+    select_run_t run = {
+        .x = job->x + from,
+        .steps = job->steps + from,
+        .keys = job->keys + token * of->rows,
+        .queries = job->queries + token * of->rows,
+        .out = job->out + from,
+        .stride = of->channels,
+        .rows_stride = of->rows,
+        .state = state_of(job->device, slot, of->layer) + of->offset + at,
+        .decay = of->decay->values + at,
+        .bias = of->bias->values + at,
+        .skip = of->skip->values + at,
+        .channels = of->channels,
+        .count = (int32_t)MIN(of->channels - at, CONV_CHANNELS),
+        .rows = of->rows,
+        .num_tokens = batch->query_start_loc[row + 1] - batch->query_start_loc[row],
+        .fresh = batch->num_computed_tokens[row] == 0,
+    };
+    select_row(job, &run, row, at);
+  }
+}
+
+static void cpu_select(device_t *device, act_t *out, const act_t *in, const act_t *steps,
+                       const act_t *keys, const act_t *queries, const selective_scan_t *selection) {
+  CHECK_RANGE(selection->rows, 1, SELECT_ROWS_MAX + 1);
+  selecting_t job = {
+      device,       selection,       FLOATS(in),  FLOATS(steps),
+      FLOATS(keys), FLOATS(queries), FLOATS(out), DIV_UP(selection->channels, CONV_CHANNELS)};
+  pool_run(device->pool, select_task, &job, (int64_t)device->batch->num_reqs * job.parts, 1);
+}
+
 /* ---- gates ---- */
 
 typedef struct gating_job {
@@ -377,5 +460,6 @@ const state_ops_t cpu_state_ops = {.key_dim_max = INT32_MAX,
                                    .conv = cpu_conv,
                                    .recur_has_scratch = true,
                                    .recur = cpu_recur,
+                                   .select = cpu_select,
                                    .gate = cpu_gate,
                                    .scale = cpu_scale_columns};

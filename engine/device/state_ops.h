@@ -1,5 +1,5 @@
 /* state_ops.h: the part of the back end interface for layers that keep a state of fixed size per
- * sequence beside the KV blocks: short convolutions, gated DeltaNet, Mamba-2.
+ * sequence beside the KV blocks: short convolutions, gated DeltaNet, Mamba-2, Mamba-1.
  *
  * A back end has all functions or none (ops_t.state is NULL). A slot holds the states of all such
  * layers of one sequence, in fp32; slot 0 is the null slot, for rows that store nothing. Row r of a
@@ -8,10 +8,10 @@
  * tokens. `begin` runs the copies of slots, in their order, before the forward. Each of state_saves
  * stores the state that a row has behind some token of its chunk in a slot that no row has.
  *
- * `conv` and `recur` are recurrences that go from token to token in one fixed order. So their bits
- * depend neither on the batch nor on how a sequence is cut into chunks, and tokens that were
- * decoded may be computed again by a prefill. Symbols: T tokens, C channels, K taps, H heads, G
- * groups of heads that share q and k, Dk and Dv their dimensions.
+ * `conv`, `recur` and `select` are recurrences that go from token to token in one fixed order. So
+ * their bits depend neither on the batch nor on how a sequence is cut into chunks, and tokens that
+ * were decoded may be computed again by a prefill. Symbols: T tokens, C channels, K taps, H heads,
+ * G groups of heads that share q and k, Dk and Dv their dimensions.
  */
 #ifndef INFERD_ENGINE_DEVICE_STATE_OPS_H
 #define INFERD_ENGINE_DEVICE_STATE_OPS_H
@@ -21,7 +21,7 @@
 
 struct device;
 
-enum { CONV_TAPS_MAX = 8, GATE_REPEATS_MAX = 512 };
+enum { CONV_TAPS_MAX = 8, GATE_REPEATS_MAX = 512, SELECT_ROWS_MAX = 256 };
 
 typedef struct state_desc {
   int32_t num_slots; /* with the null slot */
@@ -73,6 +73,20 @@ static inline int32_t recurrence_group(const recurrence_t *of, int32_t head) {
   return of->tiled ? head % of->num_groups : head / (of->num_heads / of->num_groups);
 }
 
+/* A state S [N, C], a column for each channel (Mamba; Gu and Dao 2023). With x and step of the
+ * channel and d = softplus(step + bias), for every row n:
+ *   S[n] = exp(A[n] d) S[n] + key[n] d x;  out = sum over n of query[n] S[n] + skip x
+ * The paper calls the keys B and the queries C; all channels have the same ones. */
+typedef struct selective_scan {
+  int32_t layer;         /* of the states */
+  int64_t offset;        /* of S in the layer's state, which has the numbers of values(1, N, C) */
+  int32_t channels;      /* C */
+  int32_t rows;          /* N, at most SELECT_ROWS_MAX */
+  const vector_t *decay; /* [N, C] A, below 0 */
+  const vector_t *bias;  /* [C] of the steps */
+  const vector_t *skip;  /* [C] */
+} selective_scan_t;
+
 /* out = norm(in) act(gate), or, with gate_first, norm(in act(gate)). */
 typedef struct gating {
   int32_t width;                   /* columns of `in` and `out` */
@@ -99,6 +113,10 @@ typedef struct state_ops {
   /* out[T, H Dv]; q and k of `in` may be overwritten. `scratch` has [T, 2 H]. */
   void (*recur)(struct device *device, act_t *out, act_t *in, act_t *scratch,
                 const recurrence_t *recurrence);
+  /* in (x), steps and out[T, C]; keys and queries[T, N]. `out` may be `in`. NULL: no such layers.
+   */
+  void (*select)(struct device *device, act_t *out, const act_t *in, const act_t *steps,
+                 const act_t *keys, const act_t *queries, const selective_scan_t *selection);
   /* out[rows, width]; may be `in`. */
   void (*gate)(struct device *device, act_t *out, const act_t *in, const act_t *gate,
                const gating_t *gating, int32_t rows);

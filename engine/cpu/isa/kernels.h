@@ -66,6 +66,7 @@ typedef struct norm_args {
 struct attend;
 struct conv_run;
 struct recur_run;
+struct select_run;
 
 typedef struct kernels {
   const char *name;
@@ -129,6 +130,7 @@ typedef struct kernels {
   /* Layers with a state, see state.h. */
   void (*conv)(const struct conv_run *run);
   void (*recur)(const struct recur_run *run);
+  void (*select)(const struct select_run *run);
   void (*scale)(float *row, float factor, int64_t count);
   void (*add_scaled)(float *out, const float *in, float factor, int64_t count); /* out += f in */
 } kernels_t;

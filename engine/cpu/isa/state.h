@@ -1,6 +1,7 @@
-/* state.h: the inner loops of layers with a state: the entries `conv` and `recur` of kernels_t.
+/* state.h: the inner loops of layers with a state: the entries `conv`, `recur` and `select` of
+ * kernels_t.
  *
- * Both go through the tokens of one sequence in order, and keep what they carry from token to token
+ * All go through the tokens of one sequence in order, and keep what they carry from token to token
  * in registers or in the first cache. Called by pool workers.
  */
 #ifndef INFERD_ENGINE_CPU_ISA_STATE_H
@@ -38,5 +39,18 @@ typedef struct recur_run {
   bool fresh;
   bool corrects; /* rate (v - S^T k), else rate v */
 } recur_run_t;
+
+/* Channels [0, count) of what the pointers to rows of channels point at. */
+typedef struct select_run {
+  const float *x, *steps, *keys, *queries; /* of the first token; keys and queries [rows] */
+  float *out;
+  int64_t stride, rows_stride; /* from token to token: of x, steps and out; of keys and queries */
+  float *state;                /* [rows][channels] */
+  const float *decay;          /* [rows][channels] */
+  const float *bias, *skip;    /* [channels] */
+  int64_t channels;
+  int32_t count, rows, num_tokens;
+  bool fresh; /* the state is zeros, whatever is stored */
+} select_run_t;
 
 #endif

@@ -116,6 +116,34 @@ static void naive_recur(device_t *device, act_t *out, act_t *in, act_t *scratch,
   }
 }
 
+/* One channel of one token. */
+static double select_one(const selective_scan_t *s, float *state, double x, double step,
+                         const float *keys, const float *queries, int32_t channel) {
+  const double d = log1p(exp(step + naive_values(s->bias)[channel]));
+  double sum = naive_values(s->skip)[channel] * x;
+  for (int32_t n = 0; n < s->rows; n++) {
+    const int64_t at = (int64_t)n * s->channels + channel;
+    const double made = exp(naive_values(s->decay)[at] * d) * state[at] + keys[n] * d * x;
+    state[at] = (float)made;
+    sum += made * queries[n];
+  }
+  return sum;
+}
+
+static void naive_select(device_t *device, act_t *out, const act_t *x, const act_t *steps,
+                         const act_t *keys, const act_t *queries, const selective_scan_t *s) {
+  const batch_t *batch = naive_batch(device);
+  for (int32_t row = 0; row < batch->num_reqs; row++) {
+    float *state = state_at(batch, row, s->layer, s->offset, (int64_t)s->rows * s->channels);
+    for (int32_t t = batch->query_start_loc[row]; t < batch->query_start_loc[row + 1]; t++) {
+      const int64_t at = (int64_t)t * s->channels, row_at = (int64_t)t * s->rows;
+      for (int32_t c = 0; c < s->channels; c++) FLOATS(out)
+      [at + c] = (float)select_one(s, state, FLOATS(x)[at + c], FLOATS(steps)[at + c],
+                                   FLOATS(keys) + row_at, FLOATS(queries) + row_at, c);
+    }
+  }
+}
+
 static void naive_gate(device_t *device, act_t *out, const act_t *in, const act_t *gate,
                        const gating_t *g, int32_t rows) {
   (void)device;
@@ -155,5 +183,6 @@ const state_ops_t naive_state_ops = {.key_dim_max = INT32_MAX,
                                      .make = naive_make,
                                      .conv = naive_conv,
                                      .recur = naive_recur,
+                                     .select = naive_select,
                                      .gate = naive_gate,
                                      .scale = naive_scale};
