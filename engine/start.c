@@ -205,7 +205,7 @@ static int32_t blocks_from_budget(const engine_t *engine, const memory_plan_t *p
   size_t blocks = kv_budget(engine, plan) / (one ? one : 1);
   blocks -= MIN(blocks, (size_t)plan->cross_blocks);
   size_t useful = kv_blocks_useful(engine, &plan->kv, plan->max_model_len, plan->in_flight);
-  if (engine->options.kv_cache_bytes == 0 && blocks > useful) blocks = useful;
+  if (one == 0 || (engine->options.kv_cache_bytes == 0 && blocks > useful)) blocks = useful;
   return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)blocks;
 }
 
@@ -334,6 +334,17 @@ static void find_room(const engine_t *engine, memory_plan_t *plan) {
   plan->free_bytes /= engine_local_ranks(engine);
 }
 
+static void say_model(const engine_t *engine, const kv_cache_desc_t *kv) {
+  const blueprint_t *bp = &engine->blueprint;
+  char heads[64] = "no attention";
+  if (kv->num_layers > 0)
+    snprintf(heads, sizeof heads, "heads %d/%d x %d", bp->num_heads, bp->num_kv_heads,
+             bp->head_dim);
+  engine_say(engine, "%s %s, %d layers, hidden %d, %s, vocabulary %d, %s", bp->architecture,
+             bp->family, bp->num_layers, bp->hidden_size, heads, bp->vocab_size,
+             dtype_name(bp->dtype));
+}
+
 static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
                        inferd_error_t *error) {
   const engine_options_t *options = &engine->options;
@@ -389,9 +400,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   code = check_kv_fits(engine, plan, error);
   if (code) return code;
   engine_say_ranks(engine);
-  engine_say(engine, "%s %s, %d layers, hidden %d, heads %d/%d x %d, vocabulary %d, %s",
-             bp->architecture, bp->family, bp->num_layers, bp->hidden_size, bp->num_heads,
-             bp->num_kv_heads, bp->head_dim, bp->vocab_size, dtype_name(bp->dtype));
+  say_model(engine, &plan->kv);
   /* Block 0 is the null block: requests have the others. */
   engine_say(
       engine,

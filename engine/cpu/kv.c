@@ -104,9 +104,13 @@ int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *
   size_t bytes = cpu_kv_bytes(desc, desc->num_blocks), first = 0;
   populate_stop(&device->kv_populate);
   memory_unmap(device->kv_base, device->kv_mapped);
+  device->kv_base = NULL;
+  device->kv_mapped = 0;
+  device->kv = *desc;
+  device->kv_block_bytes = 0;
+  if (desc->num_layers == 0) return 0; /* no layer has attention: blocks are names of tokens */
   device->kv_base = bytes > 0 && bytes < SIZE_MAX ? memory_map(bytes, &device->kv_mapped) : NULL;
   if (device->kv_base == NULL) return no_memory(error, "the K/V pool", bytes);
-  device->kv = *desc;
   device->key_stride = MAX(desc->block_size, SEGMENT_KEYS);
   memcpy(device->kv_kinds, kinds, sizeof kinds);
   CHECK(whole_block(desc, kinds, &device->kv_block_bytes));

@@ -13,8 +13,15 @@
 /* The columns of the projection, with the parts that are not always there in brackets:
  *   CONV    B | C | x, h each: the convolution takes B x, and C times it is the output
  *   DELTA   q | k | v | z | rate | step; the convolution takes q, k, v
- *   MAMBA2  z | x | B | C | step; the convolution takes x, B, C; B is the k, C the q, x the v */
-typedef enum mixer_kind { MIXER_NONE, MIXER_CONV, MIXER_DELTA, MIXER_MAMBA2 } mixer_kind_t;
+ *   MAMBA2  z | x | B | C | step; the convolution takes x, B, C; B is the k, C the q, x the v
+ *   MAMBA   x | z; the convolution takes x, of which B, C and steps of a smaller rank are made */
+typedef enum mixer_kind {
+  MIXER_NONE,
+  MIXER_CONV,
+  MIXER_DELTA,
+  MIXER_MAMBA2,
+  MIXER_MAMBA
+} mixer_kind_t;
 
 /* Which keys of config.json describe the layers with a state. */
 typedef enum mixer_keys {
@@ -25,14 +32,22 @@ typedef enum mixer_keys {
   MIXERS_GRANITE,        /* mamba_ keys; layer_types; shared_intermediate_size */
   MIXERS_BAMBA,          /* mamba_ keys; attn_layer_indices */
   MIXERS_FALCON,         /* mamba_ keys, beside attention; multipliers */
-  MIXERS_NEMOTRON        /* hybrid_override_pattern or layers_block_type: one block a layer */
+  MIXERS_NEMOTRON,       /* hybrid_override_pattern or layers_block_type: one block a layer */
+  MIXERS_MAMBA,          /* state_size and its kin, in every layer, which has no MLP */
+  MIXERS_MAMBA2,         /* the same of Mamba-2 */
+  MIXERS_JAMBA           /* mamba_ keys; attn_layer_period */
 } mixer_keys_t;
 
 typedef struct mixer_config {
   mixer_kind_t kind;
   int32_t taps;
-  bool conv_bias, bias;                              /* of the convolution; of both projections */
-  int32_t num_heads, num_groups, key_dim, value_dim; /* as recurrence_t; 0 for CONV */
+  bool conv_bias, bias; /* of the convolution; of both projections */
+  /* As recurrence_t; 0 for CONV. MAMBA has one head of all channels, and no groups; its key_dim are
+   * the rows of a selective_scan_t. */
+  int32_t num_heads, num_groups, key_dim, value_dim;
+  int32_t step_rank;             /* MAMBA */
+  bool parts_normed, parts_free; /* MAMBA: steps, B and C are normed; without weights */
+  float parts_eps;
   bool by_group; /* DELTA: the rows of q, k, v, z stand together by group, so do rate and step */
   bool z_apart;  /* of these only rate and step do */
   bool tiled;    /* head h is of group h mod num_groups */
@@ -65,6 +80,7 @@ static inline int32_t mixer_conv_values(const mixer_config_t *mixer, int32_t hid
 /* Columns of the projection. */
 static inline int32_t mixer_width(const mixer_config_t *mixer, int32_t hidden) {
   if (mixer->kind == MIXER_CONV) return 3 * hidden;
+  if (mixer->kind == MIXER_MAMBA) return 2 * mixer_inner(mixer, hidden);
   int32_t factors = mixer->num_heads * (mixer->kind == MIXER_DELTA ? 2 : 1);
   return mixer_channels(mixer, hidden) + mixer_inner(mixer, hidden) + factors;
 }

@@ -115,6 +115,13 @@ typedef enum tensor_role {
   ROLE_MIX_SKIP,  /* [heads] */
   ROLE_MIX_NORM,  /* [head dim], or [inner] */
   ROLE_MIX_OUT,   /* [h, inner] */
+  /* Of Mamba-1: R is the rank of the steps, N the rows of its state; its ROLE_MIX_DECAY and SKIP
+   * are [inner, N] and [inner] */
+  ROLE_MIX_PARTS,      /* [R + 2 N, inner] steps, B and C of what the convolution gives */
+  ROLE_MIX_STEPS,      /* [inner, R] */
+  ROLE_MIX_STEP_NORM,  /* [R] */
+  ROLE_MIX_KEY_NORM,   /* [N] of B */
+  ROLE_MIX_QUERY_NORM, /* [N] of C */
   ROLE_COUNT
 } tensor_role_t;
 
@@ -126,7 +133,7 @@ typedef enum form {
   FORM_SCALAR,           /* [], used as a vector of one */
   FORM_TAPS,             /* [rows, cols / 3, 3]: three taps of each channel */
   FORM_CONV,             /* [C, 1, taps], used as a vector [taps, C] */
-  FORM_HEADS,            /* a vector of rows, a row of [rows / D, D] for each head, or group */
+  FORM_HEADS,            /* a vector of rows: a row of [rows / D, D] for each head or channel */
   FORM_BY_HEAD,          /* [Hq, rows / Hq, cols] */
   FORM_EACH,             /* one tensor per expert; '*' in the name is the expert */
   FORM_EACH_HEAD,        /* one vector per head; '*' is the head */

@@ -29,6 +29,13 @@ bool model_states_run(const ops_t *ops, const blueprint_t *blueprint);
 /* The states of `num_slots` slots; all 0 if no layer has a state, or the back end runs none. */
 state_desc_t model_states(const ops_t *ops, const blueprint_t *blueprint, int32_t num_slots);
 
+/* False if no layer has attention: then a cache has no layers. */
+static inline bool model_attends(const blueprint_t *bp) {
+  for (int32_t i = 0; i < bp->num_layers + bp->mtp; i++)
+    if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) return true;
+  return false;
+}
+
 static inline bool layer_is_full(const blueprint_t *bp, int32_t layer) {
   return layer >= 0 && !(bp->layer_flags[layer] & LAYER_SLIDES);
 }

@@ -12,7 +12,8 @@ import torch
 
 MASK = (1 << 64) - 1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.")
+PREFIXES = ("model.decoder.", "transformer.", "gpt_neox.", "model.language_model.", "model.",
+            "backbone.")
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 # Families whose norms are (1 + w).
 AROUND_ZERO = ("gemma", "vaultgemma", "nemotron", "qwen3_next", "qwen3_5")
@@ -169,8 +170,8 @@ def fill(model, seed, dtype, rename=lambda name: name):
                 continue
             columns = 0 if len(shape) == 1 else shape[0] if is_conv1d(model, name) else \
                 shape[-1]
-            if name.endswith(("q_norm.weight", "k_norm.weight")):
-                columns = 0  # those of Cohere have a row for each head
+            if name.endswith(("q_norm.weight", "k_norm.weight", "A_log")):
+                columns = 0  # those of Cohere have a row for each head, of Mamba-1 for each channel
             around_zero = model.config.model_type.startswith(AROUND_ZERO) and \
                 not model.config.model_type.startswith(PLAIN_NORMS) and \
                 not name.endswith("linear_attn.norm.weight")

@@ -81,26 +81,36 @@ def run(model, ids):
 
 
 def is_cacheless(model):
-    """transformers 5.23: runs with and without a cache differ. Those of Nemotron-H bound the steps
-    of the state in its chunked form alone."""
+    """transformers 5.23: runs with and without a cache differ. Those of Nemotron-H and Mamba-2
+    bound the steps of the state in their chunked form alone."""
     config = model.config
-    bounds = getattr(config, "time_step_limit", None) if config.model_type == "nemotron_h" else None
+    bounds = None
+    if config.model_type in ("nemotron_h", "mamba2"):
+        bounds = getattr(config, "time_step_limit", None)
     return config.model_type == "bamba" or (bounds is not None and bounds[1] < 1e6)
+
+
+def step(model, ids, cache):
+    """The logits behind some ids that follow the cache, and the cache behind them."""
+    name = "past_key_values"
+    if model.config.model_type in ("mamba", "falcon_mamba", "mamba2"):
+        name = "cache_params"
+    with torch.no_grad():
+        made = model(input_ids=torch.tensor([ids]), use_cache=True, **{name: cache})
+    return made.logits[0, -1].float(), getattr(made, name)
 
 
 def continue_greedily(model, prompt, count):
     """`count` ids by the largest logit, with the cache of transformers where that is right."""
-    ids, cache, step = [], None, torch.tensor([prompt])
+    ids, cache, new = [], None, prompt
     if is_cacheless(model):
         for _ in range(count):
             ids.append(int(run(model, prompt + ids)[-1].argmax()))
         return ids
-    with torch.no_grad():
-        for _ in range(count):
-            made = model(input_ids=step, past_key_values=cache, use_cache=True)
-            cache = made.past_key_values
-            ids.append(int(made.logits[0, -1].argmax()))
-            step = torch.tensor([[ids[-1]]])
+    for _ in range(count):
+        logits, cache = step(model, new, cache)
+        ids.append(int(logits.argmax()))
+        new = [ids[-1]]
     return ids
 
 

@@ -115,6 +115,41 @@ def falcon_h1(hidden, heads, *args, **more):
         "mamba_d_state": 24, "mamba_d_conv": 4, **MULTIPLIERS, **more})
 
 
+def alone(architecture, kind, hidden, dtype="float32", **more):
+    """No layer has attention."""
+    made = {"architectures": [architecture], "model_type": kind, "hidden_size": hidden,
+            "torch_dtype": dtype, "bos_token_id": 1, "eos_token_id": 2, "vocab_size": 199,
+            "num_hidden_layers": 3, "conv_kernel": 4, "expand": 2, "use_bias": False,
+            "use_conv_bias": True, "layer_norm_epsilon": 1e-5, "hidden_act": "silu"}
+    return {**made, **more}
+
+
+def mamba(*args, **more):
+    return alone("MambaForCausalLM", "mamba", *args, **{
+        "state_size": 16, "time_step_rank": "auto", "tie_word_embeddings": True, **more})
+
+
+def falcon_mamba(*args, **more):
+    return mamba(*args, **{"architectures": ["FalconMambaForCausalLM"],
+                           "model_type": "falcon_mamba", "mixer_rms_eps": 1e-6, **more})
+
+
+def mamba2(hidden, heads, *args, **more):
+    return alone("Mamba2ForCausalLM", "mamba2", hidden, *args, **{
+        "state_size": 24, "num_heads": heads, "head_dim": 2 * hidden // heads, "n_groups": 2,
+        "tie_word_embeddings": False, **more})
+
+
+def jamba(*args, **more):
+    """Mamba-1, attention that nothing rotates, MLPs and experts."""
+    made = llama_like("JambaForCausalLM", "jamba", *args, **{
+        "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
+        "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 5,
+        "num_experts_per_tok": 2, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2,
+        "mamba_dt_rank": "auto", **more})
+    return without(made, "rope_theta")
+
+
 def draw_sizes(rng, head_dims):
     """hidden, heads, kv_heads, mlp, and what all have."""
     kv_heads, head_dim = rng.choice([1, 2, 3]), rng.choice(head_dims)
@@ -247,7 +282,38 @@ def draw_falcon_h1(rng, dtype):
                      "mamba_norm_before_gate": rng.random() < 0.5, **drawn})
 
 
-STATE_DRAWS = {"lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe, "lfm3": draw_lfm3,
+def draw_alone(rng, dtype, make):
+    more = {"num_hidden_layers": rng.randint(1, 4), "conv_kernel": rng.choice([2, 3, 4]),
+            "state_size": rng.choice([5, 16, 33]), "use_bias": rng.random() < 0.3,
+            "use_conv_bias": rng.random() < 0.7, "expand": rng.choice([1, 2, 3]),
+            "tie_word_embeddings": rng.random() < 0.5}
+    if make is mamba2:
+        groups, head_dim = rng.choice([1, 2, 3]), rng.choice([6, 16, 40])
+        heads = groups * rng.choice([1, 2, 5]) * more["expand"]
+        return mamba2(heads * head_dim // more["expand"], heads, dtype, **{
+            **more, "head_dim": head_dim, "n_groups": groups,
+            "time_step_limit": rng.choice([[0.0, 6e4], [0.3, 0.8]])})
+    return make(8 * rng.randint(3, 20), dtype, **{
+        **more, "time_step_rank": rng.choice(["auto", 3, 10])})
+
+
+def draw_jamba(rng, dtype):
+    sizes, _, more = draw_sizes(rng, [16, 32, 48])
+    period, sparse, count = rng.randint(1, 3), rng.randint(1, 3), rng.randint(1, 5)
+    top = rng.randint(1, count) if dtype == "float32" else count
+    return jamba(*sizes, dtype, **{
+        **more, "attn_layer_period": period, "attn_layer_offset": rng.randrange(period),
+        "expert_layer_period": sparse, "expert_layer_offset": rng.randrange(sparse),
+        "num_experts": count, "num_experts_per_tok": top, "mamba_d_conv": rng.choice([2, 3, 4]),
+        "mamba_d_state": rng.choice([5, 16, 33]), "mamba_expand": rng.choice([1, 2, 3]),
+        "mamba_dt_rank": rng.choice(["auto", 3, 10]), "mamba_conv_bias": rng.random() < 0.7,
+        "mamba_proj_bias": rng.random() < 0.3})
+
+
+STATE_DRAWS = {"mamba": lambda rng, dtype: draw_alone(rng, dtype, mamba),
+               "falcon_mamba": lambda rng, dtype: draw_alone(rng, dtype, falcon_mamba),
+               "mamba2": lambda rng, dtype: draw_alone(rng, dtype, mamba2), "jamba": draw_jamba,
+               "lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe, "lfm3": draw_lfm3,
                "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
                "nemotron_h": draw_nemotron_h, "falcon_h1": draw_falcon_h1,
                "bamba": lambda rng, dtype: draw_mamba(rng, dtype, bamba),
@@ -317,4 +383,21 @@ STATE_CASES = {
                                                     "full_attention"],
                                        use_sandwich_norm=False, use_attention_gate=False,
                                        **STATE_TINY)),
+    "state-mamba": (None, mamba(72)),
+    "state-mamba-bias-bf16": (None, mamba(64, "bfloat16", use_bias=True, use_conv_bias=False,
+                                          tie_word_embeddings=False, intermediate_size=112,
+                                          time_step_rank=7, state_size=9, conv_kernel=3)),
+    "state-files-mamba": ("plain", mamba(40, vocab_size=67, num_hidden_layers=2)),
+    "state-falcon-mamba": (None, falcon_mamba(72)),
+    "state-files-falcon-mamba": ("plain", falcon_mamba(40, "bfloat16", vocab_size=67,
+                                                       num_hidden_layers=2)),
+    "state-mamba2": (None, mamba2(72, 6)),
+    "state-files-mamba2": ("plain", mamba2(40, 4, vocab_size=67, num_hidden_layers=2,
+                                           time_step_limit=[0.3, 0.8])),
+    "state-jamba": (None, jamba(96, 6, 2, 120)),
+    "state-jamba-dense-bf16": (None, jamba(64, 4, 1, 96, "bfloat16", num_experts=1,
+                                           num_experts_per_tok=1, mamba_proj_bias=True,
+                                           num_hidden_layers=2, vocab_size=67)),
+    "state-files-jamba": ("plain", jamba(48, 3, 1, 64, num_hidden_layers=3, attn_layer_period=2,
+                                         **STATE_TINY)),
 }

@@ -195,7 +195,7 @@ add("config", "reports of configurations that were edited by hand or cut off",
      "Moonshine"),
     ("an encoder and decoder", config(architectures=["PLBartForConditionalGeneration"]), BAD,
      "PLBart"),
-    ("a state space model", config(architectures=["MambaForCausalLM"]), BAD, "Mamba"))
+    ("a recurrent model", config(architectures=["RwkvForCausalLM"]), BAD, "Rwkv"))
 add("sizes", "merges and pruned models whose configuration and tensors disagree",
     ("no layers", config(num_hidden_layers=0), BAD, "num_hidden_layers"),
     ("a layer too many", config(num_hidden_layers=LAYERS + 1), BAD, "model.layers.2", "is missing"),

@@ -48,7 +48,7 @@ def model_with(name, text):
 
 def other_family(folder):
     config = whole(folder) / "config.json"
-    config.write_text(config.read_text().replace("LlamaForCausalLM", "MambaForCausalLM"))
+    config.write_text(config.read_text().replace("LlamaForCausalLM", "RwkvForCausalLM"))
 
 
 def cut_weights(folder):
@@ -108,7 +108,7 @@ MISTAKES = {  # name: (what is made, arguments, exit status, words of the messag
     "a page instead of a file": (model_with("config.json", "<!doctype html>"),
                                  ["serve", "{here}/model"], 65, ["config.json", "byte 0"]),
     "an unknown family": (other_family, ["serve", "{here}/model"], 65,
-                          ["MambaForCausalLM", "docs/models.md lists those that are"]),
+                          ["RwkvForCausalLM", "docs/models.md lists those that are"]),
     "a flag": (NOTHING, [*SERVE, "--max-model-length", "64"], 64,
                ["did you mean --max-model-len?"]),
     "a command": (NOTHING, ["server", "{demo}"], 64, ["did you mean inferd serve?"]),

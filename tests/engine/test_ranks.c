@@ -81,7 +81,7 @@ static void shared_jobs(client_t *c) {
 
 Test(ranks, layers_with_a_state, .timeout = 600) {
   static const char *const models[] = {"state-lfm2", "state-qwen3-next", "state-granite-hybrid",
-                                       "state-falcon-h1"};
+                                       "state-falcon-h1", "state-jamba"};
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     check(models[i], 3, false);
     engine_options_t o = crew_options(models[i], false);

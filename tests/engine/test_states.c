@@ -98,6 +98,16 @@ Test(states, tokens_of_scans_beside_attention_do_not_either, .timeout = 300) {
   check_model("tests/fixtures/beside");
 }
 
+/* Mamba-1 between attention and experts. */
+Test(states, tokens_of_selections_do_not_either, .timeout = 300) {
+  check_model("tests/fixtures/selective");
+}
+
+/* No layer has attention. */
+Test(states, tokens_without_attention_do_not_either, .timeout = 300) {
+  check_model("tests/fixtures/alone");
+}
+
 /* ---- hits ---- */
 
 enum { SHARED = 100, OWN = 20, ANSWER = 80 };
@@ -154,6 +164,8 @@ Test(states, chats_and_shared_prompts_are_hits, .timeout = 120) {
   check_hits("tests/fixtures/delta");
   check_hits("tests/fixtures/scan");
   check_hits("tests/fixtures/beside");
+  check_hits("tests/fixtures/selective");
+  check_hits("tests/fixtures/alone");
 }
 
 /* ---- refusals ---- */

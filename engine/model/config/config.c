@@ -30,7 +30,9 @@ enum {
   HEAD_DIM_MAX = 512,
   VOCAB_MAX = 1 << 22,
   MLP_MAX = 1 << 20,
-  CONTEXT_MAX = 1 << 24
+  CONTEXT_MAX = 1 << 24,
+  UNATTENDED_HEAD = 16,      /* the size of a head where no layer has one */
+  UNATTENDED_CONTEXT = 32768 /* its files do not say how long a sequence may be */
 };
 
 /* Sets of families that support a key which others refuse. */
@@ -187,6 +189,11 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
                                 ? KEYS("num_heads", "num_attention_heads")
                                 : KEYS("num_attention_heads", "n_head", "n_heads");
   if (family->side != SIDE_ALONE) keys = config_head_keys(family);
+  if (family->unattended) {
+    bp->num_heads = bp->num_kv_heads = 1;
+    bp->head_dim = UNATTENDED_HEAD;
+    return;
+  }
   int64_t heads = config_int(reader, keys, family->num_heads, 1, HEADS_MAX);
   int64_t kv_heads = heads, head_dim = 0;
   if (family->latent) {
@@ -473,6 +480,8 @@ static void read_positions(config_reader_t *reader, const family_t *family, doub
   bool chosen = bp->rope.type == ROPE_LONGROPE || bp->rope.type == ROPE_DYNAMIC;
   if (chosen && bp->rope.original_max < bp->max_model_len)
     bp->default_model_len = bp->rope.original_max;
+  if (family->unattended && bp->max_model_len > UNATTENDED_CONTEXT)
+    bp->default_model_len = UNATTENDED_CONTEXT;
 }
 
 /* DTYPE_ number of the stored weights, or -1 when the file does not say. A wrapper's own word goes

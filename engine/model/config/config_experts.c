@@ -34,6 +34,15 @@ static void read_sparse_layers(config_reader_t *reader, blueprint_t *bp) {
   }
 }
 
+/* Every few layers have experts. One expert is a dense MLP. */
+static void read_jamba(config_reader_t *reader, blueprint_t *bp) {
+  const int64_t period = config_int(reader, KEYS("expert_layer_period"), 2, 1, MODEL_LAYERS_MAX);
+  const int64_t offset = config_int(reader, KEYS("expert_layer_offset"), 1, 0, period - 1);
+  if (bp->num_experts == 1) bp->num_experts = bp->experts_top = bp->expert_size = 0;
+  for (int32_t i = 0; i < bp->num_layers && bp->num_experts > 0; i++)
+    bp->layer_flags[i] |= i % period == offset ? LAYER_EXPERTS : 0;
+}
+
 /* Every layer has experts, and a shared one, all as wide as intermediate_size. */
 static void read_hunyuan(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   bp->num_experts = config_uniform_int(reader, "num_experts", family->num_experts, EXPERTS_MAX);
@@ -49,6 +58,7 @@ static void read_hunyuan(config_reader_t *reader, const family_t *family, bluepr
 }
 
 static void read_counts(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  const bool is_jamba = family->expert_keys == EXPERTS_JAMBA;
   bp->expert_size = bp->intermediate_size;
   if (family->expert_keys != EXPERTS_HUNYUAN) {
     bp->num_experts = (int32_t)config_int(reader, KEYS("num_experts", "num_local_experts"),
@@ -67,7 +77,7 @@ static void read_counts(config_reader_t *reader, const family_t *family, bluepri
         (int32_t)config_int(reader, KEYS("shared_intermediate_size"), 0, 0, EXPERT_SIZE_MAX);
   if (family->expert_keys == EXPERTS_HUNYUAN) read_hunyuan(reader, family, bp);
   if (bp->num_experts == 0) return;
-  if (bp->experts_top > bp->num_experts) {
+  if (bp->experts_top > bp->num_experts && !(bp->num_experts == 1 && is_jamba)) {
     config_refuse(reader, "num_experts_per_tok", NULL, "is %d, more than the %d experts",
                   bp->experts_top, bp->num_experts);
   }
@@ -101,7 +111,7 @@ void config_read_experts(config_reader_t *reader, const family_t *family, bluepr
     return;
   }
   read_counts(reader, family, blueprint);
-  blueprint->experts_normalise = true;
+  blueprint->experts_normalise = family->expert_keys != EXPERTS_JAMBA;
   if (family->routing == ROUTING_MIXER) read_mixer(reader, blueprint);
   if (family->expert_keys == EXPERTS_QWEN || family->expert_keys == EXPERTS_OLMOE)
     blueprint->experts_normalise = config_bool(reader, KEYS("norm_topk_prob"), family->shares_sum);
@@ -112,6 +122,8 @@ void config_read_experts(config_reader_t *reader, const family_t *family, bluepr
     if (family->expert_keys != EXPERTS_QWEN && family->mixer_keys != MIXERS_GRANITE) {
       config_refuse(reader, "num_experts", NULL, "is 0, %s needs some", family->architecture);
     }
+  } else if (family->expert_keys == EXPERTS_JAMBA) {
+    read_jamba(reader, blueprint);
   } else if (family->dense_rule == DENSE_LISTED) {
     config_read_dense_layers(reader, family, blueprint);
   } else if (family->expert_keys == EXPERTS_QWEN) {

@@ -35,15 +35,6 @@ static void read_types(config_reader_t *reader, const json_t *types, const char 
   }
 }
 
-/* A cache without layers of keys and values is not built. */
-static void check_attention(config_reader_t *reader, const blueprint_t *bp) {
-  for (int32_t i = 0; i < bp->num_layers; i++) {
-    if (!(bp->layer_flags[i] & LAYER_NO_ATTENTION)) return;
-  }
-  config_refuse(reader, "layer_types", NULL,
-                "has no layer with attention, supported: at least one");
-}
-
 /* ---- LFM2 ---- */
 
 static void read_attention_indices(config_reader_t *reader, const json_t *list, const char *key,
@@ -384,6 +375,82 @@ static void read_nemotron(config_reader_t *reader, blueprint_t *bp) {
     config_refuse(reader, "mamba_hidden_act", act, "\"silu\"");
 }
 
+/* ---- Mamba-1, and Mamba-2 without attention ---- */
+
+/* The rank of the steps: a number, or "auto". */
+static int32_t read_rank(config_reader_t *reader, const char *key, int32_t hidden) {
+  const json_t *rank = config_get(reader, key);
+  const int32_t derived = DIV_UP(hidden, 16);
+  if (rank == NULL || json_equals(rank, "auto")) return derived;
+  return (int32_t)config_int(reader, KEYS(key), derived, 1, MLP_MAX);
+}
+
+/* A state of `rows` numbers a channel. */
+static void set_selection(blueprint_t *bp, int64_t inner, int64_t rows) {
+  mixer_config_t *mixer = &bp->mixer;
+  mixer->kind = MIXER_MAMBA;
+  mixer->num_heads = 1;
+  mixer->value_dim = (int32_t)inner;
+  mixer->key_dim = (int32_t)rows;
+}
+
+/* What Mamba and Mamba-2 spell alike. */
+static void read_blocks_alone(config_reader_t *reader, blueprint_t *bp) {
+  mixer_config_t *mixer = &bp->mixer;
+  for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= ONLY_MIXER | LAYER_NO_ROPE;
+  mixer->taps = (int32_t)config_int(reader, KEYS("conv_kernel"), 4, 2, CONV_TAPS_MAX);
+  mixer->conv_bias = config_bool(reader, KEYS("use_conv_bias"), true);
+  mixer->bias = config_bool(reader, KEYS("use_bias"), false);
+}
+
+/* Falcon-Mamba norms steps, B and C, without weights. intermediate_size goes before expand. */
+static void read_mamba1(config_reader_t *reader, blueprint_t *bp) {
+  mixer_config_t *mixer = &bp->mixer;
+  const int64_t expand = config_int(reader, KEYS("expand"), 2, 1, 64);
+  const int64_t inner =
+      config_int(reader, KEYS("intermediate_size"), expand * bp->hidden_size, 1, MLP_MAX);
+  read_blocks_alone(reader, bp);
+  set_selection(bp, inner, config_int(reader, KEYS("state_size"), 16, 1, SELECT_ROWS_MAX));
+  mixer->step_rank = read_rank(reader, "time_step_rank", bp->hidden_size);
+  mixer->parts_normed = mixer->parts_free = strcmp(bp->family, "falcon_mamba") == 0;
+  mixer->parts_eps = (float)config_double(reader, KEYS("mixer_rms_eps"), 1e-6, 1e-30, 0.999, false);
+}
+
+static void read_mamba2(config_reader_t *reader, blueprint_t *bp) {
+  const int64_t inner = config_int(reader, KEYS("expand"), 2, 1, 64) * bp->hidden_size;
+  const int64_t heads = config_int(reader, KEYS("num_heads"), 128, 1, MIXER_HEADS_MAX);
+  const int64_t head_dim = config_int(reader, KEYS("head_dim"), 64, 1, MIXER_DIM_MAX);
+  read_blocks_alone(reader, bp);
+  if (heads * head_dim != inner)
+    config_refuse(reader, "num_heads", NULL,
+                  "is %lld; with heads of %lld they must have expand x hidden_size = %lld channels",
+                  (long long)heads, (long long)head_dim, (long long)inner);
+  set_scan(reader, bp, heads, head_dim,
+           config_int(reader, KEYS("n_groups"), 8, 1, MIXER_HEADS_MAX));
+  bp->mixer.key_dim = (int32_t)config_int(reader, KEYS("state_size"), 128, 1, MIXER_DIM_MAX);
+  read_step_limit(reader, &bp->mixer);
+}
+
+/* Layers with attention, which nothing rotates, stand between those with a state. */
+static void read_jamba(config_reader_t *reader, blueprint_t *bp) {
+  mixer_config_t *mixer = &bp->mixer;
+  const int64_t period = config_int(reader, KEYS("attn_layer_period"), 8, 1, MODEL_LAYERS_MAX);
+  const int64_t offset = config_int(reader, KEYS("attn_layer_offset"), 4, 0, period - 1);
+  const int64_t inner = config_int(reader, KEYS("mamba_expand"), 2, 1, 64) * bp->hidden_size;
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    bp->layer_flags[i] |= (i % period == offset ? 0 : IN_PLACE) | LAYER_NO_ROPE;
+  set_selection(bp, inner, config_int(reader, KEYS("mamba_d_state"), 16, 1, SELECT_ROWS_MAX));
+  mixer->taps = (int32_t)config_int(reader, KEYS("mamba_d_conv"), 4, 2, CONV_TAPS_MAX);
+  mixer->conv_bias = config_bool(reader, KEYS("mamba_conv_bias"), true);
+  mixer->bias = config_bool(reader, KEYS("mamba_proj_bias"), false);
+  mixer->step_rank = read_rank(reader, "mamba_dt_rank", bp->hidden_size);
+  mixer->parts_normed = true;
+  mixer->parts_eps = bp->norm_eps;
+  if (!config_bool(reader, KEYS("mamba_inner_layernorms"), true))
+    config_refuse(reader, "mamba_inner_layernorms", config_get(reader, "mamba_inner_layernorms"),
+                  "true");
+}
+
 void config_read_mixer(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   switch (family->mixer_keys) {
   case MIXERS_NONE: return;
@@ -392,14 +459,21 @@ void config_read_mixer(config_reader_t *reader, const family_t *family, blueprin
   case MIXERS_BAMBA: read_bamba(reader, bp); break;
   case MIXERS_FALCON: read_falcon(reader, bp); break;
   case MIXERS_NEMOTRON: read_nemotron(reader, bp); break;
+  case MIXERS_MAMBA: read_mamba1(reader, bp); break;
+  case MIXERS_MAMBA2: read_mamba2(reader, bp); break;
+  case MIXERS_JAMBA: read_jamba(reader, bp); break;
   case MIXERS_DELTA:
   case MIXERS_DELTA_BY_GROUP:
     bp->mixer.by_group = family->mixer_keys == MIXERS_DELTA_BY_GROUP;
     read_delta(reader, bp);
     break;
   }
-  check_attention(reader, bp);
-  bool any = false;
-  for (int32_t i = 0; i < bp->num_layers; i++) any |= (bp->layer_flags[i] & LAYER_MIXER) != 0;
+  bool any = false, attends = false;
+  for (int32_t i = 0; i < bp->num_layers; i++) {
+    any |= (bp->layer_flags[i] & LAYER_MIXER) != 0;
+    attends |= (bp->layer_flags[i] & LAYER_NO_ATTENTION) == 0;
+  }
   if (!any) bp->mixer = (mixer_config_t){0};
+  if (!any && !attends)
+    config_refuse(reader, "layer_types", NULL, "has no layer that sees other tokens");
 }

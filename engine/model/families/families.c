@@ -14,14 +14,14 @@ extern const family_table_t lineage_llama, lineage_mistral, lineage_qwen, lineag
     lineage_phi, lineage_olmo, lineage_granite, lineage_glm, lineage_deepseek, lineage_falcon,
     lineage_cohere, lineage_gpt, lineage_hunyuan, lineage_experts, lineage_exaone, lineage_nemotron,
     lineage_arcee, lineage_lfm2, lineage_bert, lineage_bloom, lineage_deberta, lineage_t5,
-    lineage_bart, lineage_whisper, lineage_nanochat, lineage_apertus, lineage_eagle;
+    lineage_bart, lineage_whisper, lineage_nanochat, lineage_apertus, lineage_mamba, lineage_eagle;
 static const family_table_t *const tables[] = {
     &lineage_llama,    &lineage_mistral, &lineage_qwen,    &lineage_gemma,    &lineage_phi,
     &lineage_olmo,     &lineage_granite, &lineage_glm,     &lineage_deepseek, &lineage_falcon,
     &lineage_cohere,   &lineage_gpt,     &lineage_hunyuan, &lineage_experts,  &lineage_exaone,
     &lineage_nemotron, &lineage_arcee,   &lineage_lfm2,    &lineage_bert,     &lineage_bloom,
     &lineage_deberta,  &lineage_t5,      &lineage_bart,    &lineage_whisper,  &lineage_nanochat,
-    &lineage_apertus,  &lineage_eagle};
+    &lineage_apertus,  &lineage_mamba,   &lineage_eagle};
 
 /* The row behind `row`, of the first table when `row` is NULL; NULL = no more. */
 static const family_t *next_family(const family_t *row, size_t *table) {
@@ -114,7 +114,6 @@ const family_t *family_by_body(const char *architecture, size_t length, label_he
 
 static const char alibi[] = "it needs a bias of the scores by distance (ALiBi)";
 static const char by_layer[] = "it needs numbers by distance in each layer";
-static const char mamba[] = "it needs layers of Mamba-1";
 static const char lightning[] = "it needs lightning attention";
 static const char reference[] =
     "it is published with remote code alone, with which nothing was compared yet";
@@ -157,10 +156,6 @@ static const struct {
     {"GlmMoeDsa", indexer},
     {"Llama4", "it needs attention in chunks"},
     {"KimiLinear", "it needs Kimi Delta Attention"},
-    {"FalconMamba", mamba},
-    {"Mamba2", "it needs layers of Mamba-2 without attention between them"},
-    {"Mamba", mamba},
-    {"Jamba", mamba},
     {"DebertaModel", "DeBERTa V2 and V3 are (DebertaV2Model)"},
     {"DebertaFor", "DeBERTa V2 and V3 are (DebertaV2Model)"},
     {"T5Gemma", "it needs layers of Gemma on both sides"},

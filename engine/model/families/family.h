@@ -93,6 +93,7 @@ typedef struct family {
   bool attn_gate, attn_gate_apart, attn_gate_by_head; /* of blueprint_t */
   const char *embed_root_key; /* true: embeddings times sqrt(h); NULL = no such key */
   mixer_keys_t mixer_keys;
+  bool unattended; /* no layer has attention, whose keys are not read */
   /* encoders: attention in both directions, no head */
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
   bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */

@@ -45,6 +45,10 @@ typedef enum dim {
   DIM_MIX_CONV,    /* channels x taps */
   DIM_MIX_NORM,
   DIM_MIX_INNER,
+  DIM_MIX_PARTS, /* of ROLE_MIX_PARTS */
+  DIM_MIX_STEPS,
+  DIM_MIX_STATE,  /* N */
+  DIM_MIX_STATES, /* inner x N */
   DIM_TYPES,
   DIM_LABELS,
   DIM_Q_RANK,
@@ -107,6 +111,7 @@ typedef enum when {
   WHEN_MIXER_BIAS,
   WHEN_CONV_BIAS,
   WHEN_MIXER_NORM,
+  WHEN_PARTS_NORM,
   WHEN_TYPES,
   WHEN_POSITIONS, /* there is a table of positions */
   WHEN_DISTANCES, /* distances have vectors */

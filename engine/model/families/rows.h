@@ -155,18 +155,32 @@
   }
 #define MIX_VECTOR(role, name, gguf, rows)                                                         \
   LAYER(role, name, gguf, rows, DIM_NONE, WHEN_ALWAYS, WHEN_NEVER)
-/* Mamba-2, as transformers names it. */
-#define MAMBA_ROWS(path)                                                                           \
+/* What all kinds of Mamba have. */
+#define MAMBA_ENDS(path)                                                                           \
   MIX_IN(path "in_proj", "ssm_in", WHEN_MIXER_BIAS),                                               \
       MIX_CONV(path "conv1d", "ssm_conv1d", WHEN_CONV_BIAS),                                       \
-      MIX_VECTOR(ROLE_MIX_DECAY, path "A_log!", "ssm_a!", DIM_MIX_HEADS),                          \
+      MIX_OUT(path "out_proj", "ssm_out", WHEN_MIXER_BIAS)
+/* Mamba-2, as transformers names it. */
+#define MAMBA_ROWS(path)                                                                           \
+  MAMBA_ENDS(path), MIX_VECTOR(ROLE_MIX_DECAY, path "A_log!", "ssm_a!", DIM_MIX_HEADS),            \
       MIX_VECTOR(ROLE_MIX_BIAS, path "dt_bias!", "ssm_dt.bias!", DIM_MIX_HEADS),                   \
       MIX_VECTOR(ROLE_MIX_SKIP, path "D!", "ssm_d!", DIM_MIX_HEADS),                               \
       STORED(ROLE_MIX_NORM, path "norm", DIM_MIX_NORM, DIM_NONE, WHEN_MIXER_NORM, WHEN_NEVER,      \
              FORM_PLAIN),                                                                          \
       GGUF(ROLE_MIX_NORM, "ssm_norm", DIM_MIX_NORM, DIM_NONE, WHEN_MIXER_NORM, WHEN_NEVER,         \
-           FORM_HEADS),                                                                            \
-      MIX_OUT(path "out_proj", "ssm_out", WHEN_MIXER_BIAS)
+           FORM_HEADS)
+/* Mamba-1. */
+#define MAMBA_1_ROWS(path)                                                                         \
+  MAMBA_ENDS(path),                                                                                \
+      LAYER(ROLE_MIX_PARTS, path "x_proj", "ssm_x", DIM_MIX_PARTS, DIM_MIX_INNER, WHEN_ALWAYS,     \
+            WHEN_NEVER),                                                                           \
+      LAYER(ROLE_MIX_STEPS, path "dt_proj", "ssm_dt", DIM_MIX_INNER, DIM_MIX_STEPS, WHEN_ALWAYS,   \
+            WHEN_ALWAYS),                                                                          \
+      {ROLE_MIX_DECAY, "layers.#." path "A_log!",                                                  \
+       "blk.#.ssm_a!", DIM_MIX_STATES,                                                             \
+       DIM_NONE,       WHEN_ALWAYS,                                                                \
+       WHEN_NEVER,     FORM_HEADS},                                                                \
+      MIX_VECTOR(ROLE_MIX_SKIP, path "D!", "ssm_d!", DIM_MIX_INNER)
 
 /* ---- layouts ---- */
 

@@ -34,6 +34,7 @@ typedef enum expert_keys {
   EXPERTS_GRANITE,  /* as Mixtral, with shared_intermediate_size */
   EXPERTS_HUNYUAN,  /* num_experts, moe_topk: numbers, or lists of one for each layer */
   EXPERTS_COHERE,   /* num_experts; width intermediate_size; dense layers prefix_dense_... */
+  EXPERTS_JAMBA,    /* num_experts; expert_layer_period, expert_layer_offset */
   EXPERTS_NEMOTRON  /* as DeepSeek, without gates; the layers that config_mixer.c marks */
 } expert_keys_t;
 

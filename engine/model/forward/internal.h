@@ -41,12 +41,20 @@ typedef struct model_lora {
   bool with_factors;  /* some of them one with factors */
 } model_lora_t;
 
+/* Of Mamba-1: what is made of the columns behind the convolution. */
+typedef struct selective {
+  const weight_t *rank, *keys, *queries, *steps; /* [R, I], [N, I], [N, I], [I, R] */
+  norm_t rank_norm, key_norm, query_norm;        /* width 0 = none */
+  selective_scan_t selection;                    /* channels 0 = there is none */
+} selective_t;
+
 /* A layer with a state (mixer.h): M columns behind the projection, I before the way back. */
 typedef struct mixer {
   const weight_t *in;                 /* [M, h] */
   const vector_t *in_bias, *out_bias; /* [M], [h], or NULL */
   conv_t conv;
   recurrence_t recurrence;                  /* num_heads 0 = none */
+  selective_t selective;                    /* in its place */
   gating_t gating;                          /* behind the recurrence */
   const weight_t *out;                      /* [h, I] */
   const vector_t *in_factors, *out_factors; /* [M], [I] of columns, or NULL */
@@ -180,7 +188,9 @@ struct model {
   act_t *computed;                     /* [T, h] what a layer makes of the first stream, or NULL */
   act_t *router_in, *expert_out;       /* [T, h] of experts beside a dense MLP, or NULL */
   act_t *mix_in, *mix_out;             /* [T, M], [T, I] of a layer with a state, or NULL */
-  act_t *mix_factors;                  /* [T, 2 heads], scratch of recur */
+  act_t *mix_factors;                  /* [T, 2 heads], scratch of recur; or NULL */
+  act_t *mix_rank, *mix_steps;         /* [T, R], [T, I] of Mamba-1, or NULL */
+  act_t *mix_keys, *mix_queries;       /* [T, N] */
   const act_t *head_in;                /* x or y: [S, E] after model_forward */
   mtp_t mtp;                           /* all 0 = none is loaded; also of a head that drafts */
   eagle_t eagle;                       /* of a head, or for one; all 0 = none */

@@ -432,23 +432,33 @@ static const void *given_rows_row(void *context, int64_t row, void *scratch) {
   return given->rows + (size_t)row * given->row_bytes;
 }
 
+/* Rows [first, first + count) of those in host memory, in the run type; NULL = only planned. */
+static const weight_t *given_matrix(model_load_t *load, const void *rows, int64_t first,
+                                    int64_t count, int64_t cols) {
+  weight_loader_t *loader = &load->loader;
+  const size_t row_bytes = (size_t)cols * dtype_size(loader->dtype);
+  weight_t *made = NULL;
+  given_rows_t given = {rows, row_bytes};
+  if (rows != NULL) given.rows += (size_t)first * row_bytes;
+  const weight_source_t source = {.name = "rows",
+                                  .rows = count,
+                                  .cols = cols,
+                                  .dtype = loader->dtype,
+                                  .row = given_rows_row,
+                                  .context = &given};
+  if (load->code == 0) load->code = weight_loader_pass(loader, &source, &made, load->error);
+  return made;
+}
+
 /* Number n of the matrices of a role, which files have one by one or in a stack. */
 static const weight_t *stream_matrix(model_load_t *load, tensor_role_t role, int32_t n) {
   weight_loader_t *loader = &load->loader;
   const int32_t width = loader->blueprint->hidden_size;
   void *rows = NULL;
-  weight_t *made = NULL;
   if (load->code == 0)
     load->code = weight_loader_rows(loader, role, -1, loader->dtype, (int64_t)n * width, width,
                                     &rows, load->error);
-  given_rows_t given = {rows, (size_t)width * dtype_size(loader->dtype)};
-  const weight_source_t source = {.name = "stream",
-                                  .rows = width,
-                                  .cols = width,
-                                  .dtype = loader->dtype,
-                                  .row = given_rows_row,
-                                  .context = &given};
-  if (load->code == 0) load->code = weight_loader_pass(loader, &source, &made, load->error);
+  const weight_t *made = given_matrix(load, rows, 0, width, width);
   free(rows);
   return made;
 }
@@ -498,6 +508,7 @@ static void describe_mixer(const blueprint_t *bp, mixer_t *made, int32_t index) 
   const int32_t inner = mixer_inner(mixer, hidden), keys = mixer_keys(mixer);
   const bool delta = mixer->kind == MIXER_DELTA;
   const int32_t first = mixer->kind == MIXER_MAMBA2 ? inner : 0; /* of what the convolution takes */
+  const int64_t behind = mixer_conv_values(mixer, hidden);
   conv_t *conv = &made->conv;
   conv->layer = index;
   conv->channels = mixer_channels(mixer, hidden);
@@ -514,10 +525,17 @@ static void describe_mixer(const blueprint_t *bp, mixer_t *made, int32_t index) 
     conv->silu = false;
     return;
   }
+  if (mixer->kind == MIXER_MAMBA) {
+    conv->out_width = inner;
+    made->selective.selection = (selective_scan_t){
+        .layer = index, .offset = behind, .channels = inner, .rows = mixer->key_dim};
+    made->gating = (gating_t){.width = inner, .gate_width = width, .gate_column = inner};
+    return;
+  }
   recurrence_t *r = &made->recurrence;
   r->kind = delta ? RECURRENCE_DELTA : RECURRENCE_SCAN;
   r->layer = index;
-  r->offset = (int64_t)(mixer->taps - 1) * conv->channels;
+  r->offset = behind;
   r->num_heads = mixer->num_heads;
   r->num_groups = mixer->num_groups;
   r->tiled = mixer->tiled;
@@ -562,6 +580,56 @@ static vector_t *column_factors(model_load_t *load, const blueprint_t *bp, const
   return made;
 }
 
+/* A [N, I] of the logarithms [I, N]; GGUF files have A itself. */
+static const vector_t *load_decays(model_load_t *load, const blueprint_t *bp, int32_t i) {
+  const int64_t channels = mixer_inner(&bp->mixer, 0), rows = bp->mixer.key_dim;
+  float *stored = NULL, *decays = NULL;
+  const vector_t *made = NULL;
+  if (load->code == 0 && load->loader.planned == NULL)
+    load->code =
+        weight_loader_values(&load->loader, ROLE_MIX_DECAY, i, false, &stored, load->error);
+  if (stored != NULL && (decays = calloc((size_t)(channels * rows), sizeof(float))) == NULL)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for decays");
+  for (int64_t at = 0; decays != NULL && at < channels * rows; at++) {
+    const float value = stored[at];
+    decays[at % rows * channels + at / rows] = bp->gguf ? value : -expf(value);
+  }
+  made = numbers(load, decays, channels * rows);
+  free(stored);
+  free(decays);
+  return made;
+}
+
+static norm_t part_norm(model_load_t *load, const blueprint_t *bp, tensor_role_t role, int32_t i,
+                        int32_t width) {
+  norm_t made = {.kind = NORM_RMS, .width = width, .eps = bp->mixer.parts_eps};
+  if (!bp->mixer.parts_normed) return (norm_t){0};
+  made.weight = bp->mixer.parts_free ? same(load, width, 1.0f) : vector(load, i, false, 1, &role);
+  return made;
+}
+
+/* What Mamba-1 has behind its convolution. */
+static void load_selective(model_load_t *load, const blueprint_t *bp, selective_t *of, int32_t i) {
+  static const tensor_role_t steps = ROLE_MIX_STEPS, skip = ROLE_MIX_SKIP;
+  const int32_t rank = bp->mixer.step_rank, rows = bp->mixer.key_dim;
+  const int64_t inner = mixer_inner(&bp->mixer, 0);
+  void *parts = NULL;
+  if (load->code == 0)
+    load->code = weight_loader_rows(&load->loader, ROLE_MIX_PARTS, i, load->loader.dtype, 0, 0,
+                                    &parts, load->error);
+  of->rank = given_matrix(load, parts, 0, rank, inner);
+  of->keys = given_matrix(load, parts, rank, rows, inner);
+  of->queries = given_matrix(load, parts, rank + rows, rows, inner);
+  free(parts);
+  of->rank_norm = part_norm(load, bp, ROLE_MIX_STEP_NORM, i, rank);
+  of->key_norm = part_norm(load, bp, ROLE_MIX_KEY_NORM, i, rows);
+  of->query_norm = part_norm(load, bp, ROLE_MIX_QUERY_NORM, i, rows);
+  of->steps = matrix(load, i, 1, &steps);
+  of->selection.bias = vector(load, i, true, 1, &steps);
+  of->selection.decay = load_decays(load, bp, i);
+  of->selection.skip = vector(load, i, false, 1, &skip);
+}
+
 static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer, int32_t i) {
   static const tensor_role_t in[4] = {ROLE_MIX_IN, ROLE_MIX_Z, ROLE_MIX_RATE, ROLE_MIX_STEP};
   static const tensor_role_t conv = ROLE_MIX_CONV, out = ROLE_MIX_OUT, decay = ROLE_MIX_DECAY;
@@ -572,6 +640,12 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
   mixer->in_bias = vector(load, i, true, 1, in);
   mixer->conv.weight = vector(load, i, false, 1, &conv);
   mixer->conv.bias = vector(load, i, true, 1, &conv);
+  mixer->out = matrix(load, i, 1, &out);
+  mixer->out_bias = vector(load, i, true, 1, &out);
+  if (bp->mixer.kind == MIXER_MAMBA) {
+    load_selective(load, bp, &mixer->selective, i);
+    return;
+  }
   mixer->recurrence.decay = changed_vector(load, i, false, 1, &decay, below_zero);
   mixer->recurrence.bias = vector(load, i, false, 1, &bias);
   mixer->recurrence.skip = vector(load, i, false, 1, &skip);
@@ -580,8 +654,6 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
   const int32_t widths[5] = {inner, inner, keys, keys, bp->mixer.num_heads};
   mixer->in_factors = column_factors(load, bp, bp->mixer.in_factors, widths, 5);
   mixer->out_factors = column_factors(load, bp, &bp->mixer.out_factor, &inner, 1);
-  mixer->out = matrix(load, i, 1, &out);
-  mixer->out_bias = vector(load, i, true, 1, &out);
 }
 
 /* The biases of stacked matrices; zeros for those that have none, if others do. */

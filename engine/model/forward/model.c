@@ -170,7 +170,8 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
   int64_t rows = limits->tokens_max;
   int32_t width = MAX(MAX(bp->hidden_size, bp->embed_size), bp->encoder.table_size);
   const bool has_mixer = bp->mixer.kind != MIXER_NONE;
-  const bool has_factors = has_mixer && model->ops->state->recur_has_scratch;
+  const bool selects = bp->mixer.kind == MIXER_MAMBA;
+  const bool has_factors = has_mixer && !selects && model->ops->state->recur_has_scratch;
   struct {
     act_t **buffer;
     int32_t width;
@@ -198,6 +199,10 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
       {&model->mix_in, has_mixer ? mixer_width(&bp->mixer, bp->hidden_size) : 0},
       {&model->mix_out, has_mixer ? mixer_inner(&bp->mixer, bp->hidden_size) : 0},
       {&model->mix_factors, has_factors ? 2 * bp->mixer.num_heads : 0},
+      {&model->mix_rank, selects ? bp->mixer.step_rank : 0},
+      {&model->mix_steps, selects ? mixer_inner(&bp->mixer, 0) : 0},
+      {&model->mix_keys, selects ? bp->mixer.key_dim : 0},
+      {&model->mix_queries, selects ? bp->mixer.key_dim : 0},
       {&model->lora.plain, adapter_width(model)},
   };
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
@@ -476,6 +481,24 @@ static void attention_block(model_t *model, const layer_t *layer, act_t *out,
   project_attention(model, layer, out, residual, rows);
 }
 
+/* out[rows, width] = a part of what Mamba-1 makes of its columns, normed where the family does. */
+static void select_part(model_t *model, act_t *out, const act_t *in, const weight_t *weight,
+                        const norm_t *norm, int32_t rows) {
+  model->ops->linear(model->device, out, in, weight, NULL, NULL, rows);
+  if (norm->width > 0) model->ops->norm(model->device, out, out, NULL, norm, rows);
+}
+
+/* mix_out[T, I] = the selection of mix_out, the columns behind the convolution. */
+static void select_tokens(model_t *model, const selective_t *of, int32_t rows) {
+  const act_t *x = model->mix_out;
+  select_part(model, model->mix_rank, x, of->rank, &of->rank_norm, rows);
+  select_part(model, model->mix_keys, x, of->keys, &of->key_norm, rows);
+  select_part(model, model->mix_queries, x, of->queries, &of->query_norm, rows);
+  model->ops->linear(model->device, model->mix_steps, model->mix_rank, of->steps, NULL, NULL, rows);
+  model->ops->state->select(model->device, model->mix_out, x, model->mix_steps, model->mix_keys,
+                            model->mix_queries, &of->selection);
+}
+
 /* The same for a layer with a state. */
 static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const block_input_t *in,
                         const act_t *residual, int32_t rows) {
@@ -489,7 +512,11 @@ static void mixer_block(model_t *model, const layer_t *layer, act_t *out, const 
   if (model->is_cut)
     ops->ranks->gather(device, model->mix_in, model->own, NULL, model->cuts.mixer, rows);
   multiply(model, model->mix_in, mixer->in_factors, mixer->recurrence.width, rows);
-  if (mixer->recurrence.num_heads == 0) {
+  if (mixer->selective.selection.channels > 0) {
+    ops->state->conv(device, model->mix_out, model->mix_in, &mixer->conv);
+    select_tokens(model, &mixer->selective, rows);
+    ops->state->gate(device, model->mix_out, model->mix_out, model->mix_in, &mixer->gating, rows);
+  } else if (mixer->recurrence.num_heads == 0) {
     ops->state->conv(device, model->mix_out, model->mix_in, &mixer->conv);
   } else {
     ops->state->conv(device, model->mix_in, model->mix_in, &mixer->conv);

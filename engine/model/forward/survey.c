@@ -129,6 +129,7 @@ int model_survey(const ops_t *ops, const blueprint_t *blueprint, const model_opt
 /* The part of a family for which the back end lacks operations, or NULL. */
 static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (!model_states_run(ops, bp)) return "layers with a state";
+  if (ops->separate_memory && !model_attends(bp)) return "layers without attention";
   if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
   if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
   if (bp->num_streams > 0 && (ops->altup == NULL || ops->per_layer == NULL)) return "streams";
@@ -169,8 +170,9 @@ int model_check_device(const ops_t *ops, const blueprint_t *blueprint, int32_t d
 
 bool model_states_run(const ops_t *ops, const blueprint_t *bp) {
   const mixer_config_t *mixer = &bp->mixer;
-  return mixer->kind == MIXER_NONE ||
-         (ops->state != NULL && mixer->key_dim <= ops->state->key_dim_max);
+  if (mixer->kind == MIXER_NONE) return true;
+  if (ops->state == NULL || mixer->key_dim > ops->state->key_dim_max) return false;
+  return mixer->kind != MIXER_MAMBA || ops->state->select != NULL;
 }
 
 state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_slots) {
@@ -180,7 +182,7 @@ state_desc_t model_states(const ops_t *ops, const blueprint_t *bp, int32_t num_s
   for (int32_t i = 0; i < bp->num_layers; i++)
     desc.num_layers += (bp->layer_flags[i] & LAYER_MIXER) != 0;
   desc.values = mixer_conv_values(mixer, bp->hidden_size);
-  if (mixer->num_heads > 0)
+  if (mixer->num_heads > 0) /* of Mamba-1 one head of all channels */
     desc.values += ops->state->values(mixer->num_heads, mixer->key_dim, mixer->value_dim);
   return desc;
 }

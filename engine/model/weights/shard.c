@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/util.h"
+#include "engine/model/sizes.h"
 #include "engine/quant/quant.h"
 
 #include <string.h>
@@ -160,6 +161,7 @@ int shard_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error) 
                      size, ops->name);
   if (ops->separate_memory && bp->mixer.kind != MIXER_NONE)
     return refuse(bp, "layers with a state", error);
+  if (!model_attends(bp)) return refuse(bp, "layers without attention", error);
   if (ops->separate_memory && bp->kv_rank > 0)
     return refuse(bp, "layers of latent attention", error);
   if (bp->full_head_dim > 0 || bp->layer_scalars || bp->num_streams > 0)

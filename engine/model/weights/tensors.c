@@ -54,6 +54,10 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
     return bp->mixer.kind == MIXER_DELTA ? bp->mixer.value_dim
                                          : mixer_inner(&bp->mixer, bp->hidden_size);
   case DIM_MIX_INNER: return mixer_inner(&bp->mixer, bp->hidden_size);
+  case DIM_MIX_PARTS: return bp->mixer.step_rank + 2 * (int64_t)bp->mixer.key_dim;
+  case DIM_MIX_STEPS: return bp->mixer.step_rank;
+  case DIM_MIX_STATE: return bp->mixer.key_dim;
+  case DIM_MIX_STATES: return mixer_inner(&bp->mixer, 0) * (int64_t)bp->mixer.key_dim;
   case DIM_TYPES: return bp->encoder.token_types;
   case DIM_LABELS: return bp->encoder.num_labels;
   case DIM_Q_RANK: return bp->q_rank;
@@ -110,6 +114,10 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_MIX_CONV] = "the channels and taps of the convolution",
       [DIM_MIX_NORM] = "the norm of the layers with a state",
       [DIM_MIX_INNER] = "the heads of the layers with a state",
+      [DIM_MIX_PARTS] = "time_step_rank + 2 x state_size (mamba_dt_rank, mamba_d_state)",
+      [DIM_MIX_STEPS] = "time_step_rank (mamba_dt_rank)",
+      [DIM_MIX_STATE] = "state_size (mamba_d_state)",
+      [DIM_MIX_STATES] = "expand x hidden_size x state_size",
       [DIM_TYPES] = "type_vocab_size",
       [DIM_LABELS] = "the number of labels (id2label)",
       [DIM_Q_RANK] = "q_lora_rank",
@@ -177,6 +185,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_MIXER_BIAS: return bp->mixer.bias;
   case WHEN_CONV_BIAS: return bp->mixer.conv_bias;
   case WHEN_MIXER_NORM: return bp->mixer.norm;
+  case WHEN_PARTS_NORM: return bp->mixer.parts_normed && !bp->mixer.parts_free;
   case WHEN_TYPES: return bp->encoder.token_types > 0;
   case WHEN_POSITIONS: return bp->num_positions > 0;
   case WHEN_DISTANCES: return bp->encoder.distance_span > 0;
@@ -306,8 +315,10 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
 
 /* Shape in the file. */
 static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
-  const bool mixes = tensor->role == ROLE_MIX_NORM;
-  const int32_t taps = bp->mixer.taps, head_dim = mixes ? bp->mixer.norm_group : bp->head_dim;
+  const int32_t taps = bp->mixer.taps;
+  const int32_t head_dim = tensor->role == ROLE_MIX_NORM    ? bp->mixer.norm_group
+                           : tensor->role == ROLE_MIX_DECAY ? bp->mixer.key_dim
+                                                            : bp->head_dim;
   const int64_t heads = MAX(bp->num_heads, 1);
   const int64_t shapes[][EXPECTED_RANK_MAX] = {
       [FORM_PLAIN] = {tensor->rows, tensor->cols},

@@ -10,6 +10,8 @@
 
 /* Other processes use host memory too: without options the KV pool stays within this. */
 static const int32_t HOST_KV_TOKENS_DEFAULT = 131072;
+/* Blocks that hold no K and V, only ids: 30 MB of them. */
+static const int32_t IDS_TOKENS_DEFAULT = 1 << 20;
 
 const char *kv_choose_groups(engine_t *engine, int32_t max_model_len) {
   const engine_options_t *options = &engine->options;
@@ -64,8 +66,8 @@ size_t kv_blocks_useful(const engine_t *engine, const kv_cache_desc_t *kv, int32
     return (size_t)(DIV_UP(options->max_num_batched_tokens, kv->block_size) +
                     options->max_num_seqs + 2);
   size_t useful = (size_t)options->max_num_seqs * context;
-  size_t modest =
-      (size_t)(HOST_KV_TOKENS_DEFAULT / kv->block_size) * (size_t)(1 + bp->window_groups);
+  const int32_t tokens = kv->num_layers > 0 ? HOST_KV_TOKENS_DEFAULT : IDS_TOKENS_DEFAULT;
+  size_t modest = (size_t)(tokens / kv->block_size) * (size_t)(1 + bp->window_groups);
   if (modest < 2 * context) modest = 2 * context;
   return 2 + (engine->ops->separate_memory || useful < modest ? useful : modest);
 }

@@ -5,6 +5,7 @@
  * own 16-bit error of its float32 logits, and the next token must be the reference's wherever the
  * distance of its two best logits exceeds that error.
  */
+#include "engine/model/sizes.h"
 #include "tests/engine/model/rig.h"
 #include "tests/engine/model/vectors.h"
 
@@ -69,15 +70,16 @@ static bool is_odd(const vector_case_t *c) {
 }
 
 /* Whether the model has latent attention, Gemma 4's layers, clipped q, k and v, scores by distance,
- * an activation with numbers of its layer, or experts of a smaller vector: the back end lacks them.
- */
+ * an activation with numbers of its layer, experts of a smaller vector, layers of Mamba-1, or none
+ * with attention: the back end lacks them. */
 static bool is_lacking(const vector_case_t *c) {
   blueprint_t bp;
   inferd_error_t error = {0};
   cr_assert_eq(blueprint_read(c->dir, 0, -1, &bp, &error), 0, "%s", error.message);
   bool lacking = bp.kv_rank > 0 || bp.layer_scalars || bp.qkv_limit > 0 || bp.alibi_max > 0 ||
                  bp.distance_buckets > 0 || bp.expert_in > 0 || bp.xielu || bp.num_streams > 0 ||
-                 bp.routing == ROUTING_MIXER;
+                 bp.routing == ROUTING_MIXER || bp.mixer.kind == MIXER_MAMBA ||
+                 model_kv(&bp).num_layers == 0;
   blueprint_free(&bp);
   return lacking;
 }
@@ -223,4 +225,7 @@ Test(models, what_the_back_end_lacks_is_refused_by_name) {
   check_refused("recent-apertus");
   check_refused("recent-gemma3n");
   check_refused("recent-phimoe");
+  check_refused("state-mamba");
+  check_refused("state-falcon-mamba");
+  check_refused("state-jamba");
 }

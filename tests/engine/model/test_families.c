@@ -188,6 +188,20 @@ Test(families, a_back_end_without_an_operation_says_so) {
               "experts of a smaller vector of NemotronHForCausalLM");
 }
 
+Test(families, a_back_end_without_selections_says_so) {
+  static ops_t poor;
+  static state_ops_t states;
+  poor = ops_cpu;
+  states = *ops_cpu.state;
+  states.select = NULL;
+  poor.state = &states;
+  expect_lack(&poor, "tests/vectors/models/state-jamba", "layers with a state of JambaForCausalLM");
+  poor = ops_cpu;
+  poor.separate_memory = true;
+  expect_lack(&poor, "tests/vectors/models/state-mamba2",
+              "layers without attention of Mamba2ForCausalLM");
+}
+
 Test(families, a_back_end_without_latent_attention_says_so) {
   static ops_t poor;
   poor = ops_cpu;
@@ -502,7 +516,6 @@ Test(families, refusals_say_what_is_needed) {
        "needs attention to tokens that an indexer"},
       {ARCHITECTURE("GlmMoeDsaForCausalLM") "}", "needs attention to tokens that an indexer"},
       {ARCHITECTURE("Llama4ForConditionalGeneration") "}", "it needs attention in chunks"},
-      {ARCHITECTURE("MambaForCausalLM") "}", "it needs layers of Mamba-1"},
       {ARCHITECTURE("BailingMoeV2ForCausalLM") ",\"auto_map\":{\"a\":\"b\"}}",
        "with which nothing was compared yet"},
       {ARCHITECTURE("BailingHybridForCausalLM") "}", "it needs layers of linear attention"},

@@ -1,6 +1,7 @@
 /* test_families_hybrid.c: what families that mix blocks of several kinds read from config.json, and
  * what they refuse. Their logits are compared in test_parity.c.
  */
+#include "engine/model/sizes.h"
 #include "tests/engine/model/config_checks.h"
 
 #include <math.h>
@@ -32,7 +33,11 @@ Test(families_hybrid, nemotron_h_has_one_block_a_layer) {
                                            "\"num_hidden_layers\":3}",
       "hybrid_override_pattern");
   bad(ARCHITECTURE("NemotronHForCausalLM") "}", "hybrid_override_pattern");
-  bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"MM\"}", "attention");
+  bad(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"-E\"}",
+      "no layer that sees other tokens");
+  good(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"MM\"}");
+  ASSERT_EQ(model_kv(&blueprint).num_layers, 0);
+  blueprint_free(&blueprint);
   good(ARCHITECTURE("NemotronHForCausalLM") ",\"hybrid_override_pattern\":\"M*E\","
                                             "\"moe_latent_size\":512}");
   ASSERT_EQ(blueprint.expert_in, 512);
@@ -91,4 +96,70 @@ Test(families_hybrid, norms_of_each_head) {
   cr_assert(blueprint.qk_norm && blueprint.qk_norm_each);
   blueprint_free(&blueprint);
   bad(ARCHITECTURE("PhiForCausalLM") ",\"qk_layernorm\":true}", "qk_layernorm");
+}
+
+#define STATES_ALONE (LAYER_MIXER | LAYER_NO_ATTENTION | LAYER_NO_MLP | LAYER_NO_ROPE)
+
+Test(families_hybrid, mamba_has_no_attention) {
+  good(ARCHITECTURE("MambaForCausalLM") ",\"num_hidden_layers\":24}"); /* mamba-130m */
+  for (int32_t i = 0; i < 24; i++) ASSERT_EQ(blueprint.layer_flags[i], STATES_ALONE);
+  ASSERT_EQ(blueprint.num_parameters, 129135360);
+  ASSERT_EQ(blueprint.mixer.step_rank, 48);
+  ASSERT_EQ(mixer_inner(&blueprint.mixer, 0), 1536);
+  cr_assert(blueprint.tied && !blueprint.mixer.parts_normed);
+  ASSERT_EQ(model_kv(&blueprint).num_layers, 0);
+  ASSERT_EQ(blueprint.default_model_len, 32768);
+  ASSERT_EQ(blueprint.max_model_len, 1 << 20);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("MambaForCausalLM") ",\"state_size\":256,\"time_step_rank\":7}");
+  ASSERT_EQ(blueprint.mixer.step_rank, 7);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("MambaForCausalLM") ",\"state_size\":257}", "state_size");
+  bad(ARCHITECTURE("MambaForCausalLM") ",\"time_step_rank\":0}", "time_step_rank");
+  bad(ARCHITECTURE("MambaForCausalLM") ",\"conv_kernel\":9}", "conv_kernel");
+  bad(ARCHITECTURE("MambaForCausalLM") ",\"hidden_act\":\"gelu\"}", "hidden_act");
+}
+
+Test(families_hybrid, falcon_mamba_norms_parts_and_reads_the_width) {
+  good(ARCHITECTURE("FalconMambaForCausalLM") ",\"hidden_size\":4096,\"intermediate_size\":8192,"
+                                              "\"expand\":16,\"num_hidden_layers\":64,"
+                                              "\"time_step_rank\":256,\"vocab_size\":65024,"
+                                              "\"tie_word_embeddings\":false}");
+  ASSERT_EQ(blueprint.num_parameters, 7272665088); /* falcon-mamba-7b */
+  cr_assert(blueprint.mixer.parts_normed && blueprint.mixer.parts_free);
+  blueprint_free(&blueprint);
+}
+
+Test(families_hybrid, mamba2_may_stand_alone) {
+  good(ARCHITECTURE("Mamba2ForCausalLM") "}"); /* Mamba-Codestral-7B */
+  ASSERT_EQ(blueprint.num_parameters, 7285403648);
+  ASSERT_EQ(blueprint.mixer.norm_group, 1024);
+  ASSERT_EQ(model_kv(&blueprint).num_layers, 0);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("Mamba2ForCausalLM") ",\"num_heads\":127}", "num_heads");
+  bad(ARCHITECTURE("Mamba2ForCausalLM") ",\"n_groups\":7}", "mamba_n_groups");
+}
+
+Test(families_hybrid, jamba_has_attention_and_experts_by_their_periods) {
+  const uint8_t mixer = LAYER_MIXER | LAYER_NO_ATTENTION | LAYER_NO_ROPE;
+  const uint8_t flags[6] = {mixer,         mixer | LAYER_EXPERTS, mixer, mixer | LAYER_EXPERTS,
+                            LAYER_NO_ROPE, mixer | LAYER_EXPERTS};
+  good(ARCHITECTURE("JambaForCausalLM") "}"); /* Jamba-v0.1 */
+  cr_assert_arr_eq(blueprint.layer_flags, flags, 6);
+  ASSERT_EQ(blueprint.num_parameters, 51570323328);
+  ASSERT_EQ(blueprint.mixer.step_rank, 256);
+  cr_assert(blueprint.mixer.parts_normed && !blueprint.mixer.parts_free);
+  cr_assert(!blueprint.experts_normalise);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("JambaForCausalLM") ",\"num_experts\":1,\"num_experts_per_tok\":2,"
+                                        "\"attn_layer_period\":1,\"attn_layer_offset\":0}");
+  ASSERT_EQ(blueprint.num_experts, 0);
+  ASSERT_EQ(blueprint.layer_flags[1], LAYER_NO_ROPE);
+  ASSERT_EQ(blueprint.mixer.kind, MIXER_NONE);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("JambaForCausalLM") ",\"attn_layer_offset\":8}", "attn_layer_offset");
+  bad(ARCHITECTURE("JambaForCausalLM") ",\"expert_layer_offset\":2}", "expert_layer_offset");
+  bad(ARCHITECTURE("JambaForCausalLM") ",\"num_experts\":0}", "num_experts");
+  bad(ARCHITECTURE("JambaForCausalLM") ",\"mamba_inner_layernorms\":false}",
+      "mamba_inner_layernorms");
 }
