@@ -420,14 +420,18 @@ static bool ends_step(engine_t *engine, bool launched) {
   return launched ? engine_oldest_step(engine)->is_drawn : engine_run_turn(engine);
 }
 
+/* Some work of what stands before the model, for requests that run: towers, encoders. */
+static bool work_ahead(engine_t *engine) {
+  return engine->num_live > 0 && (sight_work(engine) || encoding_work(engine));
+}
+
 /* One step: receive, plan, prepare, forward, sample, commit. If two steps may be in flight, the
  * step that is committed is the one before. Returns the milliseconds that the thread may sleep. */
 static int run_step(engine_t *engine) {
   uint64_t now_ns = clock_now_ns();
   if (!receive(engine, now_ns))
     return atomic_load(&engine->asleep.sleeps) ? IDLE_SLEEP_MS : ROOM_SLEEP_MS;
-  const bool live = engine->num_live > 0;
-  const bool sees = live && (sight_work(engine) || encoding_work(engine));
+  const bool worked = work_ahead(engine);
   step_t *step = engine_plan(engine, now_ns);
   if (step != NULL) {
     engine_prepare(engine, step);
@@ -437,7 +441,8 @@ static int run_step(engine_t *engine) {
   bool waits_for_mask = work_beside_step(engine, now_ns);
   if (engine->num_steps == 0) {
     const int idle_ms = idle_time_ms(engine, waits_for_mask);
-    return sees ? 0 : idle_ms;
+    /* the plan may have let in one for which there is such work */
+    return idle_ms == 0 || worked || work_ahead(engine) ? 0 : idle_ms;
   }
   if (ends_step(engine, step != NULL)) commit(engine);
   return 0;

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import time
 
 import openai
 import pytest
@@ -109,6 +110,22 @@ def letters(text):
 def words_of(client, file, kinds=("word",), **fields):
     return ask(client, file, response_format="verbose_json", timestamp_granularities=list(kinds),
                **fields)
+
+
+def test_a_new_sound_is_read_at_once(inferd, tmp_path):
+    """An engine that has nothing to do sleeps for a second. The plan that let in a request whose
+    sound was to be read had nothing else, so each new sound took a second longer."""
+    model = hearing.make(tmp_path / "model", encoder_layers=1, decoder_layers=1, d_model=16,
+                         encoder_attention_heads=1, decoder_attention_heads=1,
+                         max_target_positions=64)
+    took = []
+    with serving(inferd, model, "--served-model-name", "ear") as other:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{other.port}/v1", api_key="none")
+        for i in range(5):
+            begun = time.monotonic()
+            ask(client, hearing.wav(0.5 + 0.1 * i, i))
+            took.append(time.monotonic() - begun)
+    assert min(took) < 0.9, took
 
 
 def test_words_have_times(client):

@@ -513,12 +513,23 @@ static bool start(scenario_t *c) {
   return true;
 }
 
+enum { SLEEP_BESIDE_MS = 10 };
+
 static uint64_t turns_max(const scenario_t *c) {
   uint64_t tokens = 0;
   for (int i = 0; i < c->count; i++) {
     tokens += (uint64_t)(c->scripts[i].num_prompt + c->scripts[i].params.max_tokens);
   }
   return (64 * tokens + 10000) * (uint64_t)c->drain_every;
+}
+
+/* While a request runs the thread sleeps for what others make, for no longer: masks, room in the
+ * ring. Nobody wakes it for what it has to do itself. */
+static void check_sleep(int idle_ms) {
+  const group_t *runs = sim.engine->scheduler->running.head;
+  REQUIRE(idle_ms <= SLEEP_BESIDE_MS || runs == NULL || engine_state(sim.engine) != ENGINE_READY,
+          "I7: sleeps for %d ms while request %d runs", idle_ms,
+          check_track(&runs->sequence)->index);
 }
 
 /* One iteration of the engine, checked. Returns for how long it would sleep. */
@@ -531,6 +542,7 @@ static int iterate(void) {
   check_iteration();
   followers_check();
   kv_listener_check(sim.engine, false);
+  check_sleep(idle_ms);
   return idle_ms;
 }
 
