@@ -18,7 +18,6 @@ enum { EXIT_USAGE = 64, EXIT_DATA = 65 };
 
 typedef struct asked {
   const char *input, *output;
-  bool has_level, has_step; /* --log-level, --max-step-ms is given */
 } asked_t;
 
 /* The value of a flag that is called `longer`, or `shorter`, at argv[*at]; NULL: it is another. */
@@ -51,9 +50,6 @@ static bool read_arguments(asked_t *asked, int *argc, char **argv) {
       asked->output = value;
     else
       argv[kept++] = argv[i];
-    if (kept == 0) continue;
-    asked->has_level |= strncmp(argv[kept - 1], "--log-level", 11) == 0;
-    asked->has_step |= strncmp(argv[kept - 1], "--max-step-ms", 13) == 0;
   }
   *argc = kept;
   return asked->input != NULL && asked->input[0] != '\0' && asked->output != NULL &&
@@ -92,8 +88,9 @@ int batch_command(int argc, char **argv) {
   enum { OWN = 4 };
   asked_t asked = {0};
   const char *base = getenv("TMPDIR");
-  char folder[80], address[128], *level = "--log-level=warn";
-  char *step = "--max-step-ms=0"; /* nobody waits for a step: it takes all it can */
+  char folder[80], address[128];
+  char level[] = "--log-level=warn";
+  char step[] = "--max-step-ms=0"; /* nobody waits for a step: it takes all it can */
   if (!read_arguments(&asked, &argc, argv)) {
     fputs("inferd: inferd batch IN OUT MODEL [flags], or -i IN -o OUT --model MODEL\n", stderr);
     return EXIT_USAGE;
@@ -108,10 +105,10 @@ int batch_command(int argc, char **argv) {
   }
   snprintf(address, sizeof address, "--uds=%s/socket", folder);
   int count = 0;
+  arguments[count++] = level; /* of a flag that comes twice, the second holds */
+  arguments[count++] = step;
   for (int i = 0; i < argc; i++) arguments[count++] = argv[i];
   arguments[count++] = address;
-  if (!asked.has_level) arguments[count++] = level;
-  if (!asked.has_step) arguments[count++] = step;
   int status = run(&asked, count, arguments);
   unlink(address + strlen("--uds="));
   rmdir(folder);

@@ -70,7 +70,7 @@ def test_lines_are_answered_as_a_server_does(inferd, tmp_path):
 def test_no_step_is_bounded_in_time_unless_asked(inferd, tmp_path):
     """Nobody waits for a step; the journal's head says with which options the engine ran."""
     source, journal = write(tmp_path / "in.jsonl", [line("a", max_tokens=2)]), tmp_path / "steps"
-    for given, bound in ((), b"0"), (("--max-step-ms", "7"), b"7"):
+    for given, bound in ((), b"0"), (("--max-step-ms", "7"), b"7"), (("--max_step_ms=8",), b"8"):
         done = run(inferd, source, tmp_path / f"{bound}.jsonl", "--journal", journal, *given)
         assert done.returncode == 0, done
         assert b"\nmax_step_ms %s\n" % bound in journal.read_bytes()
