@@ -42,8 +42,8 @@ Test(pace, a_prompt_beside_a_decode_gets_what_fits_into_the_step) {
   rig_free(rig);
 }
 
-/* A step that computes nothing takes 6 ms, as the weights are read: twice that is less than 12.5,
- * and of 12.5 and 20 ms that is the longer one. */
+/* A step is 12.5 ms, or twice what one costs that computes nothing, if that is more: of 12 ms it is
+ * 12.5, of 20 it is 20. With 0, where somebody has said how long, it is 12.5, and 0.4 are left. */
 Test(pace, a_step_takes_so_many_times_as_long_as_the_weights) {
   static const struct {
     double reads, weights_ns;
