@@ -524,23 +524,42 @@ static void validate(scheduler_t *scheduler, const plan_entry_t *entry) {
   }
 }
 
+/* Whether a sequence has the same block at this index. */
+static bool has_block(const sequence_t *seq, int32_t index, int32_t block) {
+  return seq->num_blocks > index && seq->blocks[index] == block;
+}
+
+static int32_t count_forks(const sequence_t *seq, int32_t index) {
+  int32_t count = 0;
+  for (const sequence_t *fork = &seq->group->sequence; fork != NULL; fork = fork->next)
+    count += has_block(fork, index, seq->blocks[index]);
+  return count;
+}
+
 /* Replaces the block at `index` by its twin. Both hold the same bits, so one of them can be freed:
- * the twin, which is the older, stays. */
+ * the twin, which is the older, stays. All forks that share the block get the twin: they may share
+ * blocks behind it, too, and who holds a block holds the one before it. */
 static void exchange(scheduler_t *scheduler, sequence_t *seq, int32_t index, int32_t twin) {
-  int32_t block = seq->blocks[index];
+  const int32_t block = seq->blocks[index];
   const block_t *entry = &scheduler->pool->blocks[block];
-  block_acquire(scheduler->pool, twin);
-  seq->blocks[index] = twin;
-  if (entry->ref_count == 1 && entry->identity.unique_id) prefix_withdraw(scheduler->pool, block);
-  block_release(scheduler->pool, block);
+  for (sequence_t *fork = &seq->group->sequence; fork != NULL; fork = fork->next) {
+    if (!has_block(fork, index, block)) continue;
+    block_acquire(scheduler->pool, twin);
+    fork->blocks[index] = twin;
+    if (entry->ref_count == 1 && entry->identity.unique_id) prefix_withdraw(scheduler->pool, block);
+    block_release(scheduler->pool, block);
+  }
   sides_attach(scheduler, seq, index, true);
 }
 
-/* Whether the exchange takes a free block and gives none back, while all free ones are promised. */
-static bool lacks_free(const scheduler_t *scheduler, int32_t block, int32_t twin) {
-  const block_t *own = &scheduler->pool->blocks[block], *other = &scheduler->pool->blocks[twin];
-  bool takes = !block_is_held(other) && (own->ref_count > 1 || own->pins > 0);
-  return takes && promised_num_free(scheduler) <= 0;
+/* Whether the block must stay although it has a twin: others than forks have it, too, or the
+ * exchange takes a free block and gives none back, while all free ones are promised. */
+static bool must_stay(const scheduler_t *scheduler, const sequence_t *seq, int32_t index,
+                      int32_t twin) {
+  const block_t *own = &scheduler->pool->blocks[seq->blocks[index]],
+                *other = &scheduler->pool->blocks[twin];
+  if (own->ref_count > count_forks(seq, index)) return true;
+  return !block_is_held(other) && own->pins > 0 && promised_num_free(scheduler) <= 0;
 }
 
 /* Keys the blocks that the entry has filled. */
@@ -562,7 +581,7 @@ static void publish(scheduler_t *scheduler, const plan_entry_t *entry) {
         prefix_validate(pool, block, pool->block_size);
         sides_attach(scheduler, seq, i, false);
       } else if (pool->blocks[twin].identity.num_valid < pool->block_size ||
-                 lacks_free(scheduler, block, twin)) {
+                 must_stay(scheduler, seq, i, twin)) {
         return; /* another sequence still fills the twin: this block stays private until then */
       } else {
         exchange(scheduler, seq, i, twin);

@@ -307,6 +307,33 @@ Test(scheduler, a_twin_waits_for_the_blocks_that_another_fills) {
   rig_free(rig);
 }
 
+/* Beams compute a prompt of six blocks; another request has claimed two of these, and fills them
+ * late. Whichever beam finds its blocks filled, all of them get these: they share those behind. */
+Test(scheduler, beams_exchange_what_has_a_twin_together) {
+  scheduler_options_t options = rig_options(4, 12, 128);
+  options.reserve_full = false;
+  options.long_prefill_token_threshold = 8;
+  rig_t *rig = rig_new(&options, 64, 4, true);
+  group_t *beams = rig_add_several(rig, 24, 8, 1, 2), *other = rig_add(rig, 18, 4, 1);
+  for (int i = 0; i < 3; i++) {
+    rig_step(rig);
+    rig_commit(rig, 5);
+  }
+  const sequence_t *first = &beams->sequence, *second = first->next;
+  ASSERT_EQ(other->sequence.num_computed_tokens, 16);
+  ASSERT_NE_FOR(first->blocks[3], other->sequence.blocks[3], "the twin was filled later");
+  rig_step(rig);
+  scheduler_publish(rig->scheduler, first->entry);
+  ASSERT_IDS_EQ(&first->blocks[2], &other->sequence.blocks[2], 2);
+  ASSERT_IDS_EQ(second->blocks, first->blocks, 6);
+  scheduler_finish(rig->scheduler, other, SEQUENCE_FINISHED_STOPPED);
+  rig_end_sequence(rig, &beams->sequence, SEQUENCE_FINISHED_STOPPED);
+  block_pool_check(rig->pool);
+  for (int32_t i = 0; i < 6; i++) EXPECT_EQ(rig->pool->blocks[second->blocks[i]].ref_count, 1);
+  while (block_allocate(rig->pool) > 0) continue; /* every block that is free can be taken */
+  rig_free(rig);
+}
+
 Test(scheduler, when_a_filler_leaves_the_first_sharer_goes_on) {
   for (int keep = 0; keep < 2; keep++) {
     scheduler_options_t options = rig_options(4, 24, 128);
