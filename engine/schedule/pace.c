@@ -219,10 +219,12 @@ static void note_short_prompts(scheduler_t *scheduler) {
 /* Whoever comes waits for the step in flight. So best effort may have in a step a tenth of the
  * longest first tokens of others, but no more than a third of these in the mean, than the time of
  * so many steps, since a client can make its own first tokens late, and beside tokens of others
- * than a third of a step. If nobody else has been there for long, it has so many steps. */
+ * than a third of a step. Nor beside them than they take themselves: an answer that takes longer
+ * gives no more tokens to best effort, and more of those who come meet it. If nobody else has been
+ * there for long, it has so many steps. */
 enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_MOST = 4, BESIDE_PART = 3 };
 /* And as many times as long as all weights are read, at least: with less of it most of the time
- * would be spent on reading them. */
+ * would be spent on reading them. Beside others these have read them: once is enough. */
 static const double WEIGHTS_TIMES = 1.5;
 /* Of a first token, its part in what is known of them. */
 static const double FIRST_WEIGHT = 0.1;
@@ -244,14 +246,16 @@ static void pace_best_effort(scheduler_t *scheduler) {
   const best_effort_t *known = &scheduler->best_effort;
   const plan_t *plan = &scheduler->plan;
   double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
-  if (step_ns > 0)
-    ns = MIN(ns, plan->num_entries > 0 ? step_ns / BESIDE_PART : step_ns * STEPS_MOST);
-  ns = MAX(ns,
-           MAX(scheduler->options.pace.client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
+  const bool is_beside = plan->num_entries > 0;
+  const double others_ns = cost_ns(&scheduler->cost, &plan->work); /* with reading the weights */
+  const double weights_ns = (is_beside ? 1 : WEIGHTS_TIMES) * scheduler->cost.ns[COST_STEP];
+  if (step_ns > 0) ns = MIN(ns, is_beside ? step_ns / BESIDE_PART : step_ns * STEPS_MOST);
+  if (is_beside) ns = MIN(ns, others_ns);
+  ns = MAX(ns, MAX(scheduler->options.pace.client_ns, weights_ns));
   pace->is_on = true;
   pace->client_ns = ns;
-  ns += cost_ns(&scheduler->cost, &plan->work);
-  pace->step_ns = plan->num_entries > 0 ? MIN(pace->step_ns, ns) : ns;
+  ns += others_ns;
+  pace->step_ns = is_beside ? MIN(pace->step_ns, ns) : ns;
 }
 
 /* The time of this step: more where best effort alone is there. */

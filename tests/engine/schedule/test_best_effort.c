@@ -80,24 +80,27 @@ Test(best_effort, beside_a_prompt_of_others_it_gets_nothing) {
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(chat, 88));
   rig_commit(rig, 1);
-  /* The first token took 52.2 ms, and 1 + 1 + 8.8: beside the next ones all lines have a tenth of
-   * that, 6.3 ms, which is five of them. */
+  /* Beside the next ones all lines have what these take, 2.1 ms, which is one of them. */
   for (int i = 0; i < 4; i++) {
-    ASSERT_EQ(count_next(rig), 6);
+    ASSERT_EQ(count_next(rig), 2);
     ASSERT_EQ(rig_chunk(rig, chat), 1);
   }
   rig_free(rig);
 }
 
-/* A third of a step is 10 ms, and a client may have 2: of lines of 2 ms five go, and one if less
- * than that is a tenth of a first token; of lines of 3 ms three, and one. */
-Test(best_effort, beside_tokens_of_others_it_has_no_more_than_a_third_of_a_step) {
+/* Lines of 2 ms, or 3. Beside a chat, whose token takes 2 ms, or 3, and the reading of the weights,
+ * they have as much time as that, up to a third of a step, 10 ms; or a tenth of a first token; but
+ * as much as reading the weights takes, 2 ms, and one line. */
+Test(best_effort, beside_tokens_of_others_it_has_as_much_as_these_up_to_a_third_of_a_step) {
   static const struct {
-    double token_ns;
+    double weights_ns, token_ns;
     int32_t prompt, lines;
-  } cases[] = {{1e6, 600, 5}, {1e6, 4, 1}, {2e6, 600, 3}, {2e6, 4, 1}};
+  } cases[] = {{1e6, 1e6, 600, 1}, {3.9e6, 1e6, 600, 2},  {4e6, 1e6, 600, 3},
+               {9e6, 1e6, 600, 5}, {11.9e6, 1e6, 600, 5}, {12e6, 1e6, 600, 6},
+               {9e6, 2e6, 600, 3}, {1e6, 1e6, 4, 1},      {1e6, 2e6, 4, 1}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     rig_t *rig = rig_of(16, 2000, true);
+    rig->scheduler->cost.ns[COST_STEP] = cases[i].weights_ns;
     rig->scheduler->cost.ns[COST_TOKEN] = cases[i].token_ns;
     for (int j = 0; j < 10; j++) add_line(rig);
     run(rig, 1);
