@@ -12,6 +12,7 @@ from gguf import GGUFType, VisionProjectorType, get_tensor_name_map
 from gguf.quants import dequantize, quantize
 
 import seeing
+import seeing_llava
 from harness import Server, run
 from test_pictures import A, B, ask, user
 
@@ -157,6 +158,86 @@ def test_the_answers_are_those_of_safetensors(start, tmp_path, kind, type_of):
     other = start(model, "--mmproj", file)
     assert [ask(other, *question)[0] for question in QUESTIONS] == expected
     assert f"images    by {file}" in other.log(), other.log()
+
+
+# In this order, as the script for LLaVA in llama.cpp's tools/mtmd/legacy-models has them.
+OLD_WORDS = (("multi_modal_projector.linear_1", "mm.0"), ("multi_modal_projector.linear_2", "mm.2"),
+             ("vision_tower.vision_model", "v"), ("encoder.layers", "blk"), ("embeddings.", ""),
+             ("_proj", ""), ("self_attn.", "attn_"), ("layer_norm", "ln"), ("layernorm", "ln"),
+             ("mlp.fc1", "ffn_down"), ("mlp.fc2", "ffn_up"), ("embedding", "embd"),
+             ("layrnorm", "ln"), ("image_newline", "model.image_newline"))
+DROPPED = ("language_model.", "vision_tower.vision_model.post_layernorm.",
+           f"vision_tower.vision_model.encoder.layers.{seeing_llava.LAYERS - 1}.")
+
+
+def make_old(folder, model, kind, twin, **said):
+    """The file that the old script makes of a LLaVA-NeXT: without what is behind the layer that is
+    read, the matrices of an MLP under each other's names."""
+    writer = GGUFWriter(folder / "mmproj-model.gguf", "clip")
+    writer.add_string("clip.projector_type", "mlp")
+    for name, number in {"image_size": seeing_llava.SIDE, "patch_size": seeing_llava.PATCH,
+                         "embedding_length": seeing_llava.SIGHT, "projection_dim": 8,
+                         "feed_forward_length": seeing_llava.INNER, "attention.head_count": 3,
+                         "block_count": seeing_llava.LAYERS - 1}.items():
+        writer.add_uint32(f"clip.vision.{name}", number)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
+    writer.add_array("clip.vision.image_grid_pinpoints",
+                     said.get("pinpoints", [side for pair in seeing_llava.PINPOINTS
+                                            for side in pair]))
+    if "layers" in said:
+        writer.add_array("clip.vision.feature_layer", said["layers"])
+    writer.add_vision_image_mean([0.48145466, 0.4578275, 0.40821073])
+    writer.add_vision_image_std([0.26862954, 0.26130258, 0.27577711])
+    writer.add_bool("clip.use_gelu", False)
+    tensors = read(model / "model.safetensors")
+    for name, values in tensors.items():
+        if name.startswith(DROPPED):
+            continue
+        short, half = name, "projector" in name or "patch_embedding" in name
+        for old, new in OLD_WORDS:
+            short = short.replace(old, new)
+        tensors[name] = add(writer, short.replace("v.class_embd.weight", "v.class_embd"), values,
+                            Type.F16 if half else kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    twin.mkdir()
+    for path in model.iterdir():
+        if path.name != "model.safetensors":
+            (twin / path.name).write_bytes(path.read_bytes())
+    write(twin / "model.safetensors", tensors)
+    return folder / "mmproj-model.gguf"
+
+
+def old_model(directory):
+    """Its placeholder is called as in LLaVA's tokenizer."""
+    seeing_llava.make(directory, "llava_next")
+    for path in directory.glob("*.j*"):
+        path.write_text(path.read_text().replace("<|image_pad|>", "<image>"))
+    return directory
+
+
+@pytest.mark.parametrize("kind", [Type.F32, Type.F16], ids=lambda one: one.name)
+def test_files_of_the_old_script_are_read(start, tmp_path, kind):
+    model, twin = old_model(tmp_path / "model"), tmp_path / "twin"
+    file = make_old(tmp_path, model, kind, twin, layers=[seeing_llava.LAYERS - 1])
+    plain = start(twin)
+    expected = [ask(plain, *question)[0] for question in QUESTIONS]
+    other = start(model, "--mmproj", file)
+    assert [ask(other, *question)[0] for question in QUESTIONS] == expected
+    assert f"images    by {file}" in other.log(), other.log()
+
+
+@pytest.mark.parametrize("said, words", [
+    ({"layers": [1, 2]}, "feature_layer"), ({"layers": [1]}, "feature_layer"),
+    ({"pinpoints": [40, 80, 40]}, "image_grid_pinpoints")])
+def test_old_files_that_ask_for_more_are_refused(inferd, tmp_path, said, words):
+    model = old_model(tmp_path / "model")
+    file = make_old(tmp_path, model, Type.F32, tmp_path / "twin", **said)
+    server = Server(inferd, model, "--mmproj", file, wait=False)
+    assert server.wait_exit(60) != 0
+    assert words in server.log(), server.log()
 
 
 def test_check_names_the_file(inferd, tmp_path):

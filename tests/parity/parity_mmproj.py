@@ -5,7 +5,8 @@
                                   [--kind qwen3_vl,internvl] [--type f32]
 
 DIR has llama.cpp with convert_hf_to_gguf.py. A tiny random model of each kind is saved by
-transformers, the converter makes its mmproj file of it, and inferd serves the text model from
+transformers, the converter makes its mmproj file of it (of LLaVA with CLIP, the old script in
+tools/mtmd/legacy-models, which writes f32 and f16 alone), and inferd serves the text model from
 safetensors twice: with its own tower, and with that of the file (--mmproj). The same conversations
 about drawn pictures must have prompts of the same ids, log-probabilities within 1e-4 and the same
 greedy tokens up to a place where the two best are that close. What the towers in safetensors make
@@ -27,6 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts/vectors"), str(ROOT / "tests")]
 
+import torch  # noqa: E402
 import transformers  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
@@ -36,11 +38,29 @@ import vision_families  # noqa: E402
 from parity_embeddings import serve  # noqa: E402
 
 KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "mistral3", "llava", "internvl_chat", "smolvlm",
-         "idefics3", "gemma3")
+         "idefics3", "gemma3", "llava_clip", "llava_next")
+OLD = ("llava_clip", "llava_next")
+# The old script was written for transformers 4, where the tower was a member.
+OLD_SCRIPT = """
+import runpy, sys
+import torch, transformers
+Tower = transformers.CLIPVisionModel
+class Around(torch.nn.Module):
+    @staticmethod
+    def from_pretrained(directory):
+        around = Around()
+        around.vision_model = Tower.from_pretrained(directory)
+        return around
+sys.modules["transformers"].CLIPVisionModel = Around  # not the module that was imported first
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 BOUND, SIDE = 1e-4, vision_families.SIDE * vision_families.TIMES
 CLASS = (56 * 56, 28 * 28 * 1280)  # pixels of a picture by Qwen's class
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
-ROUNDED = ("mm_input_projection_weight",)  # float16 in every file
+# float16 in every file
+ROUNDED = ("mm_input_projection_weight", "multi_modal_projector.linear_1.weight",
+           "multi_modal_projector.linear_2.weight", "patch_embedding.weight")
 
 
 def draw(directory, kind, seed):
@@ -89,12 +109,40 @@ def write_model(directory, kind, seed):
     return directory
 
 
-def convert(options, directory):
+def cut_apart(directory, out, seed):
+    """What the old script reads: a CLIP by itself, and a file of the projector."""
+    config = json.loads((directory / "config.json").read_text())
+    sight = transformers.CLIPVisionConfig(**config["vision_config"]).to_dict()
+    if config["vision_feature_layer"] != -2 or seed % 2 == 0:  # the script's without the key
+        sight["vision_feature_layer"] = config["vision_feature_layer"]
+    if "image_grid_pinpoints" in config:
+        sight["image_grid_pinpoints"] = config["image_grid_pinpoints"]
+    tower, projector = {}, {}
+    for name, tensor in load_file(directory / "model.safetensors").items():
+        if "vision_tower." in name:
+            tower[name.split("vision_tower.")[1].removeprefix("vision_model.")] = tensor
+        elif "multi_modal_projector." in name or name.endswith("image_newline"):
+            projector[name.removeprefix("model.")] = tensor
+    out.mkdir()
+    (out / "config.json").write_text(json.dumps(sight))
+    save_file(tower, out / "model.safetensors", {"format": "pt"})
+    torch.save(projector, out / "llava.projector")
+
+
+def convert(options, directory, kind, seed):
     """The mmproj file of a directory."""
-    file = directory / "mmproj-model.gguf"
+    file, out = directory / "mmproj-model.gguf", directory / "mmproj"
+    command = [sys.executable, options.llama / "convert_hf_to_gguf.py", directory, "--mmproj",
+               "--outtype", options.type, "--outfile", file]
+    if kind in OLD:
+        cut_apart(directory, out, seed)
+        command = [sys.executable, "-c", OLD_SCRIPT,
+                   options.llama / "tools/mtmd/legacy-models/convert_image_encoder_to_gguf.py",
+                   "-m", out, "--llava-projector", out / "llava.projector", "--output-dir",
+                   directory, "--clip-model-is-vision",
+                   *(["--use-f32"] if options.type == "f32" else [])]
     made = subprocess.run(
-        [sys.executable, options.llama / "convert_hf_to_gguf.py", directory, "--mmproj",
-         "--outtype", options.type, "--outfile", file], capture_output=True, text=True,
+        command, capture_output=True, text=True,
         env={"PYTHONPATH": str(options.llama / "gguf-py"), "PATH": "/usr/bin:/bin"})
     found = [*directory.glob("*mmproj*.gguf")]
     if made.returncode != 0 or len(found) != 1:
@@ -131,7 +179,7 @@ def problem(own, other):
 def compare(options, kind, seed, score):
     with tempfile.TemporaryDirectory() as folder:
         directory = write_model(Path(folder) / kind, kind, seed)
-        file = convert(options, directory)
+        file = convert(options, directory, kind, seed)
         rng = random.Random(f"{kind} {seed}")
         asked = list(parity_seen.conversations(rng))
         own = serve(options.build, directory, [], ask_all, asked)

@@ -23,6 +23,7 @@ typedef struct reading {
   weight_files_t *files;
   const char *prefix, *merge_prefix, *line_prefix;
   bool mmproj; /* the files are one of mmproj.h */
+  bool turned; /* what it calls the first matrix of an MLP is the second */
   dtype_t dtype;
   size_t taken; /* tensors */
   inferd_error_t *error;
@@ -105,6 +106,8 @@ static void print_name(const tower_reading_t *reading, tower_role_t role, int32_
                        const char *part, char *name, size_t size) {
   if (reading->mmproj) {
     name[0] = '\0';
+    if (reading->turned && (role == TOWER_UP || role == TOWER_DOWN))
+      role = role == TOWER_UP ? TOWER_DOWN : TOWER_UP;
     (void)mmproj_name(&reading->tower->plan, role, index, part, name, size);
     return;
   }
@@ -527,11 +530,25 @@ static void read_tensors(tower_reading_t *reading) {
   leave_unread(reading);
 }
 
+/* Old files of llama.cpp, and so all with CLIP, have the names of the matrices of an MLP the wrong
+ * way round, which the columns of what is called the second one tell. */
+static bool is_turned(tower_reading_t *reading) {
+  const tower_plan_t *plan = &reading->tower->plan;
+  const bool tells =
+      plan->mlp_width != plan->hidden || strcmp(plan->family->model_type, "clip_vision_model") == 0;
+  char name[160];
+  print_name(reading, TOWER_DOWN, 0, "weight", name, sizeof name);
+  const stored_tensor_t *down = weight_files_find(reading->files, name);
+  return tells && !has(reading, TOWER_GATE) && down != NULL && down->rank == 2 &&
+         down->shape[1] == plan->hidden;
+}
+
 /* The prefixes that the files have; of none the first, whose tensor is missing then. */
 static void find_prefixes(tower_reading_t *reading) {
   if (reading->mmproj) {
     reading->prefix = "v.";
     reading->merge_prefix = "mm.";
+    reading->turned = is_turned(reading);
     return;
   }
   const tower_family_t *family = reading->tower->plan.family;

@@ -15,17 +15,27 @@
 
 /* ---- names ---- */
 
-static const char *const names[TOWER_NUM_ROLES] = {
-    [TOWER_PATCH] = "v.patch_embd",         [TOWER_POSITIONS] = "v.position_embd",
-    [TOWER_CLASS] = "v.class_embd",         [TOWER_PRE_NORM] = "v.pre_ln",
-    [TOWER_POST_NORM] = "v.post_ln",        [TOWER_NORM_1] = "v.blk.%d.ln1",
-    [TOWER_QKV] = "v.blk.%d.attn_qkv",      [TOWER_Q] = "v.blk.%d.attn_q",
-    [TOWER_K] = "v.blk.%d.attn_k",          [TOWER_V] = "v.blk.%d.attn_v",
-    [TOWER_O] = "v.blk.%d.attn_out",        [TOWER_SCALE_1] = "v.blk.%d.ls1",
-    [TOWER_NORM_2] = "v.blk.%d.ln2",        [TOWER_GATE] = "v.blk.%d.ffn_gate",
-    [TOWER_UP] = "v.blk.%d.ffn_up",         [TOWER_DOWN] = "v.blk.%d.ffn_down",
-    [TOWER_SCALE_2] = "v.blk.%d.ls2",       [TOWER_DEEP_NORM] = "v.deepstack.%d.norm",
-    [TOWER_DEEP_UP] = "v.deepstack.%d.fc1", [TOWER_DEEP_DOWN] = "v.deepstack.%d.fc2"};
+static const char *const names[TOWER_NUM_ROLES] = {[TOWER_PATCH] = "v.patch_embd",
+                                                   [TOWER_POSITIONS] = "v.position_embd",
+                                                   [TOWER_CLASS] = "v.class_embd",
+                                                   [TOWER_PRE_NORM] = "v.pre_ln",
+                                                   [TOWER_POST_NORM] = "v.post_ln",
+                                                   [TOWER_LINE] = "model.image_newline",
+                                                   [TOWER_NORM_1] = "v.blk.%d.ln1",
+                                                   [TOWER_QKV] = "v.blk.%d.attn_qkv",
+                                                   [TOWER_Q] = "v.blk.%d.attn_q",
+                                                   [TOWER_K] = "v.blk.%d.attn_k",
+                                                   [TOWER_V] = "v.blk.%d.attn_v",
+                                                   [TOWER_O] = "v.blk.%d.attn_out",
+                                                   [TOWER_SCALE_1] = "v.blk.%d.ls1",
+                                                   [TOWER_NORM_2] = "v.blk.%d.ln2",
+                                                   [TOWER_GATE] = "v.blk.%d.ffn_gate",
+                                                   [TOWER_UP] = "v.blk.%d.ffn_up",
+                                                   [TOWER_DOWN] = "v.blk.%d.ffn_down",
+                                                   [TOWER_SCALE_2] = "v.blk.%d.ls2",
+                                                   [TOWER_DEEP_NORM] = "v.deepstack.%d.norm",
+                                                   [TOWER_DEEP_UP] = "v.deepstack.%d.fc1",
+                                                   [TOWER_DEEP_DOWN] = "v.deepstack.%d.fc2"};
 
 typedef struct projector projector_t;
 
@@ -267,6 +277,52 @@ static void write_internvl_processor(mmproj_words_t *words) {
   if (most > 0) put_int(words, "max_patches", most);
 }
 
+/* Of the old script for LLaVA, whose files end behind the layer that is read. */
+static void write_clip(mmproj_words_t *words) {
+  put_double(words, "layer_norm_eps", eps_of(words, 1e-5));
+  put_text(words, "hidden_act", flag_of(words, "clip.use_gelu") ? "gelu" : "quick_gelu");
+}
+
+static void write_clip_around(mmproj_words_t *words) {
+  static const char key[] = "clip.vision.feature_layer";
+  const gguf_value_t *value = gguf_get(words->gguf, key);
+  int64_t layer = words->layers;
+  if (value != NULL && (value->count != 1 || !gguf_int(value, 0, &layer) || layer != words->layers))
+    refuse(words, key, "is not block_count alone");
+  put_int(words, "vision_feature_layer", -1);
+  put_text(words, "vision_feature_select_strategy", "default");
+  put_bool(words, "multimodal_projector_bias", gguf_tensor(words->gguf, "mm.0.bias") != NULL);
+}
+
+/* Sizes of tiles together, side by side in these files. */
+static void put_pinpoints(mmproj_words_t *words) {
+  static const char key[] = "clip.vision.image_grid_pinpoints";
+  const gguf_value_t *value = gguf_get(words->gguf, key);
+  if (value == NULL) return;
+  put_name(words, "image_grid_pinpoints");
+  buffer_char(&words->json, '[');
+  for (uint32_t i = 0; i < value->count; i++) {
+    int64_t side = 0;
+    if (value->count % 2 != 0 || !gguf_int(value, i, &side)) refuse(words, key, "has no pairs");
+    if (words->code != 0) return;
+    buffer_text(&words->json, i % 2 == 0 ? (i == 0 ? "[" : ",[") : ",");
+    buffer_int(&words->json, side);
+    if (i % 2 == 1) buffer_char(&words->json, ']');
+  }
+  buffer_char(&words->json, ']');
+}
+
+static void write_clip_processor(mmproj_words_t *words) {
+  begin(words, "size");
+  put_int(words, "shortest_edge", words->image);
+  end(words);
+  begin(words, "crop_size");
+  put_int(words, "height", words->image);
+  put_int(words, "width", words->image);
+  end(words);
+  put_pinpoints(words);
+}
+
 #define QWEN                                                                                       \
   .processor = "Qwen2VLImageProcessor", .token = "<|image_pad|>", .norm = "v.post_ln",             \
   .up = "mm.0", .down = "mm.2", .layers = "depth", .heads = "num_heads",                           \
@@ -334,7 +390,18 @@ static const projector_t projectors[] = {{.kind = "qwen2vl_merger",
                                           VIT,
                                           .write = write_internvl,
                                           .write_around = write_internvl_around,
-                                          .write_processor = write_internvl_processor}};
+                                          .write_processor = write_internvl_processor},
+                                         {.kind = "mlp",
+                                          .around = "llava", /* with new lines: llava_next */
+                                          .type = "clip_vision_model",
+                                          .processor = "CLIPImageProcessor",
+                                          .token = "<image>",
+                                          .up = "mm.0",
+                                          .down = "mm.2",
+                                          VIT,
+                                          .write = write_clip,
+                                          .write_around = write_clip_around,
+                                          .write_processor = write_clip_processor}};
 
 /* Whether the file is of this kind at all: else it is a text model. */
 static bool is_clip(const gguf_t *gguf) {
@@ -362,20 +429,41 @@ static const projector_t *find_projector(mmproj_words_t *words) {
   words->code = error_set(
       words->error, ERR_MODEL_MALFORMED, "clip.projector_type",
       "%s: \"clip.projector_type\" is \"%s\", supported: qwen2vl_merger, qwen2.5vl_merger, "
-      "qwen3vl_merger, gemma3, idefics3, pixtral, internvl",
+      "qwen3vl_merger, gemma3, idefics3, pixtral, internvl, mlp",
       gguf_path(words->gguf, 0), error_quote(shown, sizeof shown, text, length));
   return NULL;
 }
 
+static bool is_kind(const mmproj_words_t *words, const char *kind) {
+  return strcmp(words->projector->kind, kind) == 0;
+}
+
+static bool has_lines(const mmproj_words_t *words) {
+  return is_kind(words, "mlp") && gguf_tensor(words->gguf, names[TOWER_LINE]) != NULL;
+}
+
+static const char *model_type_of(const mmproj_words_t *words) {
+  const bool merges = gguf_tensor(words->gguf, "mm.patch_merger.weight") != NULL;
+  if (is_kind(words, "pixtral") && !merges) return "llava";
+  return has_lines(words) ? "llava_next" : words->projector->around;
+}
+
+/* In files of the old script projection_dim is that of CLIP. */
+static int64_t text_width(mmproj_words_t *words) {
+  if (!is_kind(words, "mlp")) return number_of(words, "projection_dim", -1);
+  const gguf_tensor_t *down = gguf_tensor(words->gguf, "mm.2.weight");
+  if (down != NULL && down->rank == 2) return down->shape[0];
+  refuse(words, "mm.2.weight", "is no matrix");
+  return 1;
+}
+
 static void write_all(mmproj_words_t *words) {
   const projector_t *projector = words->projector;
-  const bool merges = gguf_tensor(words->gguf, "mm.patch_merger.weight") != NULL;
-  const bool is_llava = strcmp(projector->kind, "pixtral") == 0 && !merges;
   words->image = number_of(words, "image_size", -1);
   words->patch = number_of(words, "patch_size", -1);
   words->layers = number_of(words, "block_count", -1);
   buffer_char(&words->json, '{');
-  put_text(words, "model_type", is_llava ? "llava" : projector->around);
+  put_text(words, "model_type", model_type_of(words));
   put_text(words, "mmproj_image_token", projector->token);
   begin(words, "vision_config");
   put_text(words, "model_type", projector->type);
@@ -389,12 +477,13 @@ static void write_all(mmproj_words_t *words) {
   projector->write(words);
   end(words);
   begin(words, "text_config");
-  put_int(words, "hidden_size", number_of(words, "projection_dim", -1));
+  put_int(words, "hidden_size", text_width(words));
   put_double(words, "rms_norm_eps", eps_of(words, 1e-5));
   end(words);
   if (projector->write_around != NULL) projector->write_around(words);
   begin(words, "image_processor");
-  put_text(words, "image_processor_type", projector->processor);
+  put_text(words, "image_processor_type",
+           has_lines(words) ? "LlavaNextImageProcessor" : projector->processor);
   put_colours(words, "image_mean");
   put_colours(words, "image_std");
   if (projector->write_processor != NULL) projector->write_processor(words);
@@ -454,7 +543,7 @@ bool mmproj_name(const tower_plan_t *plan, tower_role_t role, int32_t index, con
   int used = number == NULL ? snprintf(out, size, "%s", pattern)
                             : snprintf(out, size, "%.*s%d%s", (int)(number - pattern), pattern,
                                        (int)index, number + 2);
-  if (role != TOWER_CLASS)
+  if (role != TOWER_CLASS && role != TOWER_LINE)
     snprintf(out + used, size - (size_t)used, ".%s", part[0] != '\0' ? part : "weight");
   return true;
 }
