@@ -112,9 +112,15 @@ void drain_all();
 /* The error of a call that may not happen while a stream captures; it spoils the captures. */
 cudaError_t refuse_in_capture();
 
-/* Takes the lock, counts the call and answers what must fail: a sticky or an injected error. */
+const cudaError_t NOT_PERMITTED = (cudaError_t)800; /* cudaErrorNotPermitted */
+/* Runs a host function as the driver does: on a thread of its own, which may not call the runtime.
+ * The caller waits, and holds the lock. */
+void run_host_function(cudaHostFn_t function, void *argument);
+
+/* Takes the lock, counts the call and answers what must fail: a sticky or an injected error; in a
+ * host function every call, with NOT_PERMITTED. */
 struct Call {
-  std::lock_guard<std::recursive_mutex> hold;
+  std::unique_lock<std::recursive_mutex> hold;
   cudaError_t error;
   explicit Call(const char *function);
 };

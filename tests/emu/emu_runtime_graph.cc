@@ -72,6 +72,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
   Call call("cudaStreamEndCapture");
   *graph = nullptr;
+  if (call.error == NOT_PERMITTED) return call.error;
   CUstream_st *s = stream_of(stream);
   if (!s->capture || s->capture->origin != s) return set_error(cudaErrorStreamCaptureUnmatched);
   CUgraph_st *captured = s->capture;

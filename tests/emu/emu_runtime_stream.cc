@@ -251,7 +251,7 @@ cudaError_t cudaMemset(void *p, int value, size_t size) {
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument) {
   Call call("cudaLaunchHostFunc");
   if (call.error) return call.error;
-  return set_error(enqueue(stream, [=] { function(argument); }));
+  return set_error(enqueue(stream, [=] { run_host_function(function, argument); }));
 }
 
 /* ---- Streams ---- */
@@ -291,6 +291,7 @@ static void lose_work(CUstream_st *s) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Call call("cudaStreamSynchronize");
   CUstream_st *s = stream_of(stream);
+  if (call.error == NOT_PERMITTED) return call.error;
   if (call.error) {
     lose_work(s);
     return call.error;

@@ -127,6 +127,35 @@ TEST(host_functions_run_in_their_turn) {
   MUST(cudaStreamDestroy(stream));
 }
 
+/* What a host function of a driver sees. */
+struct host_view {
+  std::thread::id thread;
+  cudaError_t launched, waited;
+  int *pinned, seen;
+};
+
+static void look_around(void *context) {
+  host_view *view = static_cast<host_view *>(context);
+  view->thread = std::this_thread::get_id();
+  view->launched = cudaMemsetAsync(view->pinned, 0, 4, nullptr);
+  view->waited = cudaStreamSynchronize(nullptr);
+  view->seen = *view->pinned;
+  *view->pinned += 1;
+}
+
+TEST(a_host_function_has_a_thread_of_its_own_and_may_not_call) {
+  host_view view = {};
+  MUST(cudaMallocHost((void **)&view.pinned, 4));
+  *view.pinned = 5;
+  MUST(cudaLaunchHostFunc(nullptr, look_around, &view));
+  MUST(cudaDeviceSynchronize());
+  check_that(view.thread != std::this_thread::get_id(), "another thread");
+  check_that(view.launched == emu::NOT_PERMITTED, "a launch is refused");
+  check_that(view.waited == emu::NOT_PERMITTED, "waiting is refused");
+  check_that(view.seen == 5 && *view.pinned == 6, "memory");
+  MUST(cudaFreeHost(view.pinned));
+}
+
 /* ---- Launches ---- */
 
 TEST(impossible_launches_are_refused) {
@@ -188,6 +217,42 @@ TEST(a_graph_forks_joins_and_reads_memory_at_replay) {
   MUST(cudaStreamSynchronize(s.a));
   check_that(x.get()[31] == 24 && y.get()[31] == 33, "two replays");
   MUST(cudaGraphExecDestroy(exec));
+}
+
+/* Copies to and from pinned memory and the host function between them are nodes, which read memory
+ * when they are replayed. */
+TEST(a_graph_has_host_functions) {
+  two_streams s;
+  host_view view = {};
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  device_array<int> x(std::vector<int>(32, 7));
+  MUST(cudaMallocHost((void **)&view.pinned, 4));
+  *view.pinned = 0;
+  MUST(cudaStreamBeginCapture(s.a, cudaStreamCaptureModeThreadLocal));
+  MUST(cudaMemcpyAsync(view.pinned, x.p, 4, cudaMemcpyDeviceToHost, s.a));
+  MUST(cudaLaunchHostFunc(s.a, look_around, &view));
+  MUST(cudaMemcpyAsync(x.p, view.pinned, 4, cudaMemcpyHostToDevice, s.a));
+  MUST(cudaStreamEndCapture(s.a, &graph));
+  MUST(cudaGraphInstantiate(&exec, graph, 0));
+  MUST(cudaGraphDestroy(graph));
+  check_that(view.seen == 0, "a capture runs nothing");
+  for (int turn = 0; turn < 3; turn++) MUST(cudaGraphLaunch(exec, s.a));
+  MUST(cudaStreamSynchronize(s.a));
+  check_that(view.seen == 9 && x.get()[0] == 10 && x.get()[1] == 7, "three replays");
+  MUST(cudaGraphExecDestroy(exec));
+  MUST(cudaFreeHost(view.pinned));
+}
+
+/* As a driver does: behind an error of the device nothing is called. */
+TEST(a_lost_device_calls_no_host_function) {
+  fault_watch watch;
+  lazy_streams lazy;
+  int counter = 0;
+  MUST(cudaLaunchHostFunc(nullptr, add_one, &counter));
+  emu::set_error(cudaErrorLaunchFailure);
+  check_that(cudaDeviceSynchronize() == cudaErrorLaunchFailure, "lost");
+  check_that(counter == 0, "not called");
 }
 
 TEST(a_dependency_that_was_not_captured_shows) {
