@@ -3,6 +3,7 @@
  * Owns device_t. Engine thread; close also runs on the thread that destroys the engine.
  */
 #include "cuda/blas.h"
+#include "cuda/host.h"
 #include "cuda/operations.h"
 #include "cuda/packed.h"
 #include "cuda/ranks/exchange.h"
@@ -33,6 +34,7 @@ static void cuda_close(device_t *device) {
     weight_staging_release(device);
     sleep_release(device);
   }
+  host_close(device);
   for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
     if (device->steps[i].done != NULL) cudaEventDestroy(device->steps[i].done);
   }
@@ -157,6 +159,7 @@ static int cuda_open(const device_options_t *options, device_t **out, inferd_err
   int status = (int)cudaSetDevice(device->index);
   if (!status) status = (int)cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
   code = status ? device_error(status, "opening the device", error) : inspect(device, error);
+  if (!code) code = host_open(device, options, error);
   if (!code && options->sleeps) code = sleep_open(device, error);
   if (!code) code = exchange_new(device, comm, error);
   if (code) {
@@ -195,6 +198,7 @@ const ops_t ops_cuda = {
     .bounds_admission = true,
     .swap = &cuda_swap,
     .sleep = &cuda_sleep,
+    .host = &cuda_host,
     .state = &cuda_state,
     .ranks = &cuda_ranks,
     .available = cuda_available,

@@ -96,6 +96,7 @@ struct device {
   gpu_kv_t kv;
   struct swap_state *swap;      /* NULL = no host pool */
   struct sleep_state *sleep;    /* NULL = it never sleeps; sleep.h */
+  struct host_experts *host;    /* host.h */
   struct exchange *exchange;    /* NULL = no other ranks; ranks/exchange.h */
   state_desc_t state;           /* num_slots 0 = the model has no states */
   float *states, *conv_borders; /* [num_slots][num_layers][of a layer, aligned]; of gpu_conv_t */

@@ -3,6 +3,7 @@
  * Engine thread, once, after the warm-up runs.
  */
 #include "cuda/blas.h"
+#include "cuda/host.h"
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
 
@@ -55,6 +56,15 @@ void cuda_report(const device_t *device, void (*say)(void *context, const char *
   say(context, line);
   report_attention(device, line);
   say(context, line);
+  const char *threads;
+  double token_ms;
+  const int32_t layers = host_layers(device, &threads, &token_ms);
+  if (layers > 0) {
+    snprintf(line, sizeof line,
+             "experts   of %d layers in host memory, computed by %.100s: %.1f ms for one token",
+             layers, threads, token_ms);
+    say(context, line);
+  }
   if (device->exchange == NULL) return;
   exchange_describe(device, line, sizeof line);
   say(context, line);

@@ -2,6 +2,7 @@
  *
  * Engine thread; only launches, but for experts_prepare, which takes the workspace before READY.
  */
+#include "cuda/host.h"
 #include "cuda/kernels/moe.h"
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
@@ -74,6 +75,10 @@ void cuda_moe(device_t *device, act_t *out, const act_t *in, const act_t *residu
   CHECK_LE(moe->num_experts, device->limits.experts_max);
   CHECK_LE(moe->width, device->limits.expert_width_max);
   CHECK_LE(moe->top_k, device->limits.experts_top_max);
+  if (moe->host_width > 0) { /* its weights are none of this back end */
+    host_moe(device, out, in, residual, moe, rows);
+    return;
+  }
   CHECK_LE(moe->up->cols, device->limits.hidden_max);
   if (!device_is_live(device)) return;
   gpu_moe_t args = {

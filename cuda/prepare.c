@@ -3,6 +3,7 @@
  * Engine thread, before READY. All sizes are functions of step_limits_t; a step never allocates.
  */
 #include "cuda/blas.h"
+#include "cuda/host.h"
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
 #include "cuda/sleep.h"
@@ -314,6 +315,7 @@ int cuda_prepare(device_t *device, const step_limits_t *limits, inferd_error_t *
   if (!code) code = take_linear(device, error);
   if (!code) code = unpacked_prepare(device, error);
   if (!code) code = experts_prepare(device, error);
+  if (!code) code = host_prepare(device, error);
   if (!code) code = cuda_lora_prepare(device, error);
   if (!code) code = take_sampler(device, error);
   if (!code) code = exchange_open(device, error);

@@ -4,6 +4,7 @@
  * kept, and cuda_end, the only one that waits, reports them. Warm-up runs and tests wait elsewhere,
  * too, and so does cuda_sample for rows that the host sorts (draw.c).
  */
+#include "cuda/host.h"
 #include "cuda/operations.h"
 #include "cuda/ranks/exchange.h"
 #include "cuda/swap.h"
@@ -81,6 +82,7 @@ static void spread_inputs(device_t *device, const batch_t *batch) {
     device->inputs.host[i] = packet;
   }
   device_note(device, gpu_inputs(&device->inputs, device->stream), "inputs");
+  host_count(device);
 }
 
 static int32_t query_len(const batch_t *batch, int32_t row) {

@@ -148,10 +148,12 @@ typedef struct moe {
   int32_t num_groups, groups_top;
   bool group_pairs;
   float share_floor, share_factor;
-  float share_more;              /* 0 but for LFM2-MoE */
-  float nearness;                /* of ROUTING_MIXER */
-  activation_t activation;       /* must be gated, but on a CPU */
-  const weight_t *router;        /* [E, K]; K = h without router_in */
+  float share_more;        /* 0 but for LFM2-MoE */
+  float nearness;          /* of ROUTING_MIXER */
+  activation_t activation; /* must be gated, but on a CPU */
+  int32_t host_width;      /* h of experts in host memory, whose weights and vectors, those of the
+                            * router too, are of host_ops_t.ops; 0 = they are on the device */
+  const weight_t *router;  /* [E, K]; K = h without router_in */
   const vector_t *router_bias;   /* [E] or NULL */
   const act_t *router_in;        /* [rows, K] what the router reads; NULL = what the experts read */
   const vector_t *share_factors; /* [E] of the shares of ROUTING_LOGITS, or NULL */

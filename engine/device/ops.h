@@ -15,6 +15,7 @@
 #include "engine/device/altup_ops.h"
 #include "engine/device/batch.h"
 #include "engine/device/cross_ops.h"
+#include "engine/device/host_ops.h"
 #include "engine/device/latent_ops.h"
 #include "engine/device/lora_ops.h"
 #include "engine/device/per_layer_ops.h"
@@ -61,6 +62,7 @@ typedef struct ops {
   int32_t act_bytes;               /* bytes of one activation; 0 means 4 */
   const swap_ops_t *swap;     /* copies of KV blocks to host memory and back; NULL = no swapping */
   const sleep_ops_t *sleep;   /* its memory given back for a while; NULL = it never sleeps */
+  const host_ops_t *host;     /* experts in host memory; NULL = they lie where the model does */
   const state_ops_t *state;   /* layers with a state per sequence; NULL = they do not run */
   const latent_ops_t *latent; /* NULL = no latent attention */
   const per_layer_ops_t *per_layer; /* NULL = Gemma 4 does not run */

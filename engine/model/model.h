@@ -16,12 +16,14 @@ typedef struct model_options {
   const char *dir;
   bool dummy; /* seeded random weights from config.json alone */
   uint64_t dummy_seed;
-  int32_t dtype;              /* dtype_t, or -1 = as the checkpoint says */
-  bool lacks_embed;           /* it has the embedding of another model: */
-  const model_t *embeds;      /* that one, on the same device; NULL = it is only planned */
-  bool sees;                  /* a tower reads visual.*, so these are not named as skipped */
-  bool hears;                 /* or audio_tower.* */
-  bool quantise_q8;           /* 16-bit matrices become Q8_0, if the device takes it */
+  int32_t dtype;         /* dtype_t, or -1 = as the checkpoint says */
+  bool lacks_embed;      /* it has the embedding of another model: */
+  const model_t *embeds; /* that one, on the same device; NULL = it is only planned */
+  bool sees;             /* a tower reads visual.*, so these are not named as skipped */
+  bool hears;            /* or audio_tower.* */
+  bool quantise_q8;      /* 16-bit matrices become Q8_0, if the device takes it */
+  int32_t host_experts;  /* the experts of so many layers, the first that have some, lie in host
+                          * memory: ops_t.host */
   const dense_layer_t *dense; /* [num_dense] layers behind the pooling */
   int32_t num_dense;
   /* Called with 0..1 while weights are read, and with lines about the files; each may be NULL. */
@@ -38,9 +40,19 @@ int model_load(const ops_t *ops, device_t *device, const blueprint_t *blueprint,
 /* Checks the headers as model_load would and logs what they hold; reads no weights. */
 int model_survey(const ops_t *ops, const blueprint_t *blueprint, const model_options_t *options,
                  inferd_error_t *error);
-/* *out = bytes that the weights take on a device of `ops`, from the headers; 0 or an error. */
+/* *out = bytes that the weights take on a device of `ops`, from the headers, without those in host
+ * memory; 0 or an error. */
 int model_weight_bytes(const ops_t *ops, const blueprint_t *blueprint,
                        const model_options_t *options, size_t *out, inferd_error_t *error);
+/* What the experts of a layer take with their router, on the device and in host memory, and what
+ * of it a token reads. */
+typedef struct expert_bytes {
+  size_t device, device_read, host, host_read;
+} expert_bytes_t;
+/* out[num_layers] = of each layer, wherever its experts will lie; zeros where it has none. For
+ * `ops` with `host`. 0 or an error. */
+int model_expert_bytes(const ops_t *ops, const blueprint_t *blueprint,
+                       const model_options_t *options, expert_bytes_t *out, inferd_error_t *error);
 /* Takes the activation buffers; after this the model allocates nothing. */
 int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *error);
 void model_free(model_t *model); /* device memory goes with the device */

@@ -20,6 +20,7 @@ typedef struct model_load {
   int32_t stored[2];                 /* the last layer of the cache that is full, that slides */
   float *distance_rows; /* [h, 2 span rounded up to 16] of DeBERTa while layers load, or NULL */
   int32_t num_windowed, layer_parts, group_parts; /* layers, or heads: of all groups so far */
+  int32_t num_mixtures;                           /* layers with experts so far */
   int code;
   inferd_error_t *error;
 } model_load_t;
@@ -269,17 +270,16 @@ static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {
   layer->down_bias = vector(load, i, true, 1, &down);
 }
 
-static void load_experts(model_load_t *load, const model_t *model, layer_t *layer, int32_t i) {
-  static const tensor_role_t up[3] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_GATE_UP};
-  static const tensor_role_t down = ROLE_EXPERT_DOWN, router = ROLE_ROUTER;
-  static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
-  static const tensor_role_t factors = ROLE_SHARE_FACTORS;
-  static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
+static const tensor_role_t EXPERTS_UP[3] = {ROLE_EXPERT_GATE, ROLE_EXPERT_UP, ROLE_EXPERT_GATE_UP};
+static const tensor_role_t EXPERTS_DOWN = ROLE_EXPERT_DOWN;
+
+/* What ops_t.moe needs of a layer. */
+static moe_t load_mixture(model_load_t *load, const model_t *model, int32_t i) {
+  static const tensor_role_t router = ROLE_ROUTER, factors = ROLE_SHARE_FACTORS;
   static const tensor_role_t choice_bias = ROLE_CHOICE_BIAS;
-  static const tensor_role_t smaller = ROLE_EXPERTS_IN, whole = ROLE_EXPERTS_OUT;
   const vector_change_t exactly = {.factor = 1.0f, .exact = true};
   const blueprint_t *bp = &model->blueprint;
-  layer->moe = (moe_t){
+  return (moe_t){
       .cuts = model->is_cut ? model->cuts.experts : NULL,
       .num_experts = bp->num_experts,
       .top_k = bp->experts_top,
@@ -298,11 +298,51 @@ static void load_experts(model_load_t *load, const model_t *model, layer_t *laye
       .router = matrix_as(load, i, 1, &router, DTYPE_F32, false),
       .router_bias = vector(load, i, true, 1, &router),
       .share_factors = vector(load, i, false, 1, &factors),
-      .up = matrix(load, i, 3, up),
-      .up_bias = vector(load, i, true, 3, up),
-      .down = matrix(load, i, 1, &down),
-      .down_bias = vector(load, i, true, 1, &down),
+      .up = matrix(load, i, 3, EXPERTS_UP),
+      .up_bias = vector(load, i, true, 3, EXPERTS_UP),
+      .down = matrix(load, i, 1, &EXPERTS_DOWN),
+      .down_bias = vector(load, i, true, 1, &EXPERTS_DOWN),
   };
+}
+
+/* Where weights go, or by whose rules they are planned. */
+typedef struct load_place {
+  const ops_t *ops;
+  device_t *device;
+  size_t *planned;
+} load_place_t;
+
+/* Changes the place of what follows; returns the one before. */
+static load_place_t go_to(model_load_t *load, load_place_t place) {
+  weight_loader_t *loader = &load->loader;
+  const load_place_t before = {loader->ops, loader->device, loader->planned};
+  loader->ops = place.ops;
+  loader->device = place.device;
+  loader->planned = place.planned;
+  return before;
+}
+
+/* The same in host memory, for the back end that computes it there. */
+static moe_t load_host_mixture(model_load_t *load, const model_t *model, int32_t i) {
+  const host_ops_t *host = model->ops->host;
+  size_t bytes = 0; /* planned by model_expert_bytes */
+  load_place_t place = {host->ops, NULL, load->loader.planned != NULL ? &bytes : NULL};
+  if (load->code == 0 && load->loader.planned == NULL)
+    load->code = host->open(model->device, &place.device, load->error);
+  const load_place_t before = go_to(load, place);
+  moe_t made = load_mixture(load, model, i);
+  made.host_width = model->blueprint.hidden_size;
+  go_to(load, before);
+  return made;
+}
+
+static void load_experts(model_load_t *load, const model_t *model, layer_t *layer, int32_t i) {
+  static const tensor_role_t shared_up[2] = {ROLE_SHARED_GATE, ROLE_SHARED_UP};
+  static const tensor_role_t shared_down = ROLE_SHARED_DOWN, shared = ROLE_SHARED_SWITCH;
+  static const tensor_role_t smaller = ROLE_EXPERTS_IN, whole = ROLE_EXPERTS_OUT;
+  const blueprint_t *bp = &model->blueprint;
+  const bool on_host = load->num_mixtures++ < load->loader.options->host_experts;
+  layer->moe = on_host ? load_host_mixture(load, model, i) : load_mixture(load, model, i);
   layer->experts_in = matrix(load, i, 1, &smaller);
   layer->experts_out = matrix(load, i, 1, &whole);
   if (bp->experts_beside) return; /* their place is the dense MLP's */
@@ -1188,6 +1228,40 @@ void model_free(model_t *model) {
   eagle_free(&model->eagle);
   blueprint_free(&model->blueprint);
   free(model);
+}
+
+/* Bytes of the experts of layer i on a device of `ops`, and how many of them a token reads. */
+static void plan_mixture(model_load_t *load, const model_t *model, int32_t i, const ops_t *ops,
+                         size_t *all, size_t *read) {
+  const blueprint_t *bp = &model->blueprint;
+  size_t stacks = 0;
+  *all = 0;
+  go_to(load, (load_place_t){ops, NULL, all});
+  load_mixture(load, model, i);
+  go_to(load, (load_place_t){ops, NULL, &stacks});
+  matrix(load, i, 3, EXPERTS_UP);
+  matrix(load, i, 1, &EXPERTS_DOWN);
+  *read = *all - stacks + stacks / (size_t)bp->num_experts * (size_t)bp->experts_top;
+}
+
+int model_expert_bytes(const ops_t *ops, const blueprint_t *blueprint,
+                       const model_options_t *options, expert_bytes_t *out, inferd_error_t *error) {
+  model_options_t quiet = *options;
+  quiet.log = NULL;
+  model_load_t load = {.error = error};
+  model_t *model = make_model(ops, NULL, blueprint);
+  if (model == NULL) return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the model");
+  load.code = weight_loader_open(&load.loader, ops, NULL, blueprint, &quiet, error);
+  const bool is_open = load.code == 0;
+  for (int32_t i = 0; i < blueprint->num_layers && load.code == 0; i++) {
+    out[i] = (expert_bytes_t){0};
+    if ((blueprint->layer_flags[i] & LAYER_EXPERTS) == 0) continue;
+    plan_mixture(&load, model, i, ops, &out[i].device, &out[i].device_read);
+    plan_mixture(&load, model, i, ops->host->ops, &out[i].host, &out[i].host_read);
+  }
+  if (is_open) weight_loader_close(&load.loader);
+  model_free(model);
+  return load.code;
 }
 
 uint64_t model_hash(const model_t *model) {

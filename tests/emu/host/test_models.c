@@ -96,13 +96,15 @@ static bool is_too_long(const vector_case_t *c) {
 }
 
 /* Steps that said anything; -1 when it was refused, rightly. */
-static int32_t check_case(const vector_case_t *c, int32_t num_greedy) {
+static int32_t check_case(const vector_case_t *c, int32_t num_greedy, int32_t host_experts) {
   rig_options_t options = {.ops = &ops_cuda,
                            .dir = c->dir,
                            .dummy = !c->has_files,
                            .seed = c->seed,
                            .dtype = c->dtype == DTYPE_F32 ? DTYPE_BF16 : -1,
-                           .max_model_len = c->max_model_len};
+                           .max_model_len = c->max_model_len,
+                           .num_threads = 2,
+                           .host_experts = host_experts};
   inferd_error_t error = {0};
   rig_t rig;
   if (is_too_long(c)) return -1;
@@ -128,16 +130,16 @@ static int32_t check_case(const vector_case_t *c, int32_t num_greedy) {
   return certain;
 }
 
-/* Every model whose name begins with `prefix`, with so many steps after the prompt. Returns how
- * many steps said anything. */
-static int32_t run_family(const char *prefix, int32_t num_greedy) {
+/* Every model whose name begins with `prefix`, with so many steps after the prompt, and the experts
+ * of so many layers in host memory. Returns how many steps said anything. */
+static int32_t run_placed(const char *prefix, int32_t num_greedy, int32_t host_experts) {
   vector_list_t list = vectors_open(prefix);
   int32_t count = 0, certain = 0;
   cr_assert(list.count > 0, "no reference models that begin with %s", prefix);
   for (int32_t i = 0; i < list.count; i++) {
     vector_case_t c;
     vectors_read(&list, i, &c);
-    int32_t found = check_case(&c, num_greedy);
+    int32_t found = check_case(&c, num_greedy, host_experts);
     certain += found > 0 ? found : 0;
     count += found >= 0;
     vectors_free(&c);
@@ -145,6 +147,10 @@ static int32_t run_family(const char *prefix, int32_t num_greedy) {
   vectors_close(&list);
   cr_assert(count > 0, "every reference model of %s has widths that are refused", prefix);
   return certain;
+}
+
+static int32_t run_family(const char *prefix, int32_t num_greedy) {
+  return run_placed(prefix, num_greedy, 0);
 }
 
 static void check_family(const char *prefix, int32_t num_greedy) {
@@ -188,6 +194,38 @@ FAMILY(mamba2_of_nemotron, "state-nemotron", LONG)
 FAMILY(mamba2_beside_attention, "state-falcon", MIDDLE)
 FAMILY(gated_delta_nets, "state-qwen3", MIDDLE)
 FAMILY(states_from_files, "state-files-", LONG)
+
+/* Experts in host memory: of all layers, and of the first alone. */
+static void check_placed(const char *prefix, int32_t num_greedy) {
+  static const int32_t layers[] = {INT32_MAX, 1};
+  for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+    int32_t certain = run_placed(prefix, num_greedy, layers[i]);
+    cr_assert_geq(certain, 6, "%s: only %d steps say anything", prefix, certain);
+  }
+}
+
+Test(models, experts_in_host_memory) {
+  check_placed("moe-", SHORT);    /* with shared experts, gated and not */
+  check_placed("gpt-oss", SHORT); /* biases of experts; blocks of 4 bits */
+}
+
+Test(models, experts_of_routers_that_score_in_host_memory) {
+  check_placed("routed-", SHORT);
+}
+
+Test(models, packed_experts_in_host_memory) {
+  int32_t certain = run_placed("packed-awq-moe", SHORT, 1) +
+                    run_placed("packed-mxfp4-moe", SHORT, 1) +
+                    run_placed("packed-nvfp4-moe", SHORT, 1) +
+                    run_placed("gguf-qwen3-moe", SHORT, 1) + run_placed("gguf-mixtral", SHORT, 1);
+  cr_assert_geq(certain, 6, "only %d steps say anything", certain);
+}
+
+Test(models, experts_beside_layers_with_a_state_in_host_memory) {
+  int32_t certain = run_placed("state-qwen3-next", LONG, INT32_MAX) +
+                    run_placed("state-files-qwen3-5-moe", LONG, 1);
+  cr_assert_geq(certain, 6, "only %d steps say anything", certain);
+}
 
 /* Alone too few of their steps say anything. */
 Test(models, mamba2) {

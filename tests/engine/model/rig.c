@@ -99,7 +99,8 @@ int rig_open(const rig_options_t *options, rig_t *rig, inferd_error_t *error) {
   model_options_t model = {.dir = options->dir,
                            .dummy = options->dummy,
                            .dummy_seed = options->seed,
-                           .dtype = options->dtype};
+                           .dtype = options->dtype,
+                           .host_experts = options->host_experts};
   int status = blueprint_read(options->dir, 0, -1, &rig->blueprint, error);
   if (status != 0) return status;
   if (options->mtp) status = mtp_choose(options->ops, &rig->blueprint, error);

@@ -17,10 +17,11 @@ typedef struct rig_options {
   int32_t dtype;         /* -1 = the checkpoint's */
   int32_t max_model_len; /* 0 = the model's, at most 512 */
   int num_threads;
-  bool kv_int8;        /* codes of 8 bits in the cache */
-  bool mtp;            /* with the layer that predicts */
-  bool sees;           /* with the tower */
-  const char *adapter; /* directory of an adapter that every token takes; NULL = none */
+  bool kv_int8;         /* codes of 8 bits in the cache */
+  bool mtp;             /* with the layer that predicts */
+  bool sees;            /* with the tower */
+  int32_t host_experts; /* model_options_t */
+  const char *adapter;  /* directory of an adapter that every token takes; NULL = none */
 } rig_options_t;
 
 /* A prompt with pictures, or its first `count` tokens: what batch_t has of a step. */
