@@ -596,6 +596,8 @@ static int load_foreign_flag(config_t *config, const foreign_flag_t *foreign, co
   if (code == 0 && strcmp(foreign->name, "language_model_only") == 0)
     code =
         assign(config, &options[OPTION_limit_images], "{\"image\":0,\"audio\":0}", origin, error);
+  if (code == 0 && foreign->kind == FLAG_MEANS)
+    return assign(config, &options[OPTION_cpu_experts], "all", origin, error);
   if (code == 0 && foreign->kind != FLAG_ALWAYS) notice(config, flag);
   return code;
 }

@@ -9,7 +9,7 @@
 #include "config/config.h"
 
 /* A flag of vLLM that has no option here: a row of foreign.def. */
-typedef enum flag_kind { FLAG_IGNORED, FLAG_ALWAYS, FLAG_ONLY_ONE } flag_kind_t;
+typedef enum flag_kind { FLAG_IGNORED, FLAG_ALWAYS, FLAG_ONLY_ONE, FLAG_MEANS } flag_kind_t;
 typedef struct foreign_flag {
   const char *name; /* with _ */
   bool has_value;   /* the flag has an argument */

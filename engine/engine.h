@@ -36,6 +36,7 @@ typedef struct engine_options {
   int32_t planned_ranks;  /* for engine_survey, which has no comm; 0 = one */
   bool add_ranks;         /* ranks add up parts of sums (model_part_t.sums) */
   bool cut_layers;        /* ranks are stages, each with some of the layers */
+  int32_t host_experts;   /* layers whose experts lie in host memory, beside a GPU; 0 = none */
   bool batch_invariant;   /* GPU: no bit of a row depends on its batch; a CPU always does so */
   /* Memory. */
   int64_t max_model_len;  /* tokens; 0 = the model's, fitted to memory */
@@ -88,6 +89,8 @@ typedef struct engine_options {
   void *context;                                /* passed to wake and log */
 } engine_options_t;
 
+/* Of host_experts: as many as the memory of the GPU asks for; all. */
+enum { HOST_EXPERTS_AUTO = -1, HOST_EXPERTS_ALL = INT32_MAX };
 enum { LORAS_MAX = 64, MASK_THREADS_MAX = 64 };
 void engine_options_default(engine_options_t *options);
 typedef enum engine_state {
@@ -109,16 +112,17 @@ int engine_check_room(inferd_error_t *error);
 /* What engine_survey has planned. */
 typedef struct engine_survey {
   int64_t weights, workspace, kv_cache, states; /* bytes on the device */
-  int64_t swap;       /* bytes of host memory for preempted requests, of a GPU */
-  int64_t free;       /* bytes that the device has */
-  int64_t host_free;  /* bytes of host memory that can be taken; 0 = not known */
-  int64_t context;    /* tokens */
-  double contexts;    /* of that length, in kv_cache */
-  bool on_host;       /* the device is the CPU */
-  bool sees;          /* pictures */
-  bool hears;         /* sounds in prompts */
-  engine_task_t task; /* TASK_GENERATE, or what its vectors are */
-  engine_info_t info; /* max_model_len, and the defaults of generation_config.json; no pointers */
+  int64_t swap;         /* bytes of host memory for preempted requests, of a GPU */
+  int64_t host_weights; /* and for experts that lie there, with what computes them */
+  int64_t free;         /* bytes that the device has */
+  int64_t host_free;    /* bytes of host memory that can be taken; 0 = not known */
+  int64_t context;      /* tokens */
+  double contexts;      /* of that length, in kv_cache */
+  bool on_host;         /* the device is the CPU */
+  bool sees;            /* pictures */
+  bool hears;           /* sounds in prompts */
+  engine_task_t task;   /* TASK_GENERATE, or what its vectors are */
+  engine_info_t info;   /* max_model_len, and the defaults of generation_config.json; no pointers */
   char architecture[64];
 } engine_survey_t;
 /* Plans what engine_create would load, from the headers of the files alone, as lines of

@@ -10,6 +10,7 @@
 #include "engine/internal.h"
 #include "engine/kv_events/kv_events.h"
 #include "engine/model/source/model_file.h"
+#include "engine/placement.h"
 #include "engine/ranks/follow.h"
 #include "engine/ranks/ranks.h"
 #include "engine/replicas/lend.h"
@@ -143,8 +144,9 @@ typedef struct memory_plan {
   step_limits_t limits;
   int32_t cross_blocks; /* of K and V of sources, behind kv.num_blocks */
   size_t weight_bytes, workspace_bytes, kv_bytes, state_bytes, free_bytes;
-  char limit[192];  /* what leaves no more than free_bytes */
-  size_t addresses; /* of which weights and the files that they are read from may take */
+  placement_t placement; /* of experts: weight_bytes are without those in host memory */
+  char limit[192];       /* what leaves no more than free_bytes */
+  size_t addresses;      /* of which weights and the files that they are read from may take */
   int32_t max_model_len;
   int32_t in_flight; /* most tokens of a sequence, with window groups */
   floor_plan_t floor;
@@ -289,6 +291,7 @@ static model_options_t model_options(const engine_t *engine, int32_t dtype) {
                            .sees = sight_vision(engine) != NULL,
                            .hears = sight_hearing(engine) != NULL,
                            .quantise_q8 = engine->options.quantise_q8,
+                           .host_experts = engine->options.host_experts,
                            .dense = engine->dense,
                            .num_dense = engine->num_dense,
                            .log = engine->options.log,
@@ -302,6 +305,7 @@ static int plan_weights(const engine_t *engine, int32_t dtype, size_t *out, infe
   const int32_t slots = engine->options.max_loras * replicas_planned(engine);
   size_t draft_bytes = 0;
   int code = 0;
+  options.host_experts = 0; /* all on the device: plan_placement subtracts */
   *out = 0;
   if (engine->replicas.leader == NULL)
     code = model_weight_bytes(engine->ops, bp, &options, out, error);
@@ -334,6 +338,35 @@ static void find_room(const engine_t *engine, memory_plan_t *plan) {
   plan->free_bytes /= engine_local_ranks(engine);
 }
 
+/* Bytes of the K/V pool beside which `auto` chooses a placement: those asked for, else of one whole
+ * context, but of the context that the model has by itself no more than a quarter of the memory. */
+static size_t kv_wanted(const engine_t *engine, const memory_plan_t *plan) {
+  const engine_options_t *options = &engine->options;
+  const size_t one = engine->ops->kv_bytes(&plan->kv, 1) + drafter_kv_bytes(engine, &plan->kv, 1);
+  if (options->num_blocks > 0) return (size_t)options->num_blocks * one;
+  if (options->kv_cache_bytes > 0) return (size_t)options->kv_cache_bytes;
+  const size_t all = kv_blocks_useful(engine, &plan->kv, plan->max_model_len, plan->in_flight);
+  const size_t context = (all / (size_t)options->max_num_seqs + 1) * one;
+  if (options->max_model_len > 0) return context;
+  return MIN(context, (size_t)((double)plan->free_bytes * memory_fraction(engine) / 4));
+}
+
+/* Which experts lie in host memory; the other weights stay on the device. */
+static int plan_placement(engine_t *engine, int32_t dtype, memory_plan_t *plan,
+                          inferd_error_t *error) {
+  if (engine->options.host_experts == 0) return 0;
+  const model_options_t options = model_options(engine, dtype);
+  const state_desc_t *states = &plan->states;
+  size_t others = plan->workspace_bytes + kv_wanted(engine, plan);
+  if (states->num_layers > 0) /* as many snapshots as slots */
+    others += 2 * engine->ops->state->bytes(states, states->num_slots);
+  const double all = (double)plan->free_bytes * memory_fraction(engine) - (double)others;
+  int code = placement_plan(engine, &options, &plan->limits, plan->weight_bytes,
+                            (size_t)fmax(all, 0), &plan->placement, error);
+  if (code == 0) plan->weight_bytes -= plan->placement.device_spared;
+  return code;
+}
+
 static void say_model(const engine_t *engine, const kv_cache_desc_t *kv) {
   const blueprint_t *bp = &engine->blueprint;
   char heads[64] = "no attention";
@@ -343,6 +376,17 @@ static void say_model(const engine_t *engine, const kv_cache_desc_t *kv) {
   engine_say(engine, "%s %s, %d layers, hidden %d, %s, vocabulary %d, %s", bp->architecture,
              bp->family, bp->num_layers, bp->hidden_size, heads, bp->vocab_size,
              dtype_name(bp->dtype));
+}
+
+static void say_memory(const engine_t *engine, const memory_plan_t *plan) {
+  /* Block 0 is the null block: requests have the others. */
+  engine_say(
+      engine,
+      "memory    free %.2f GiB (%s): weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
+      (double)plan->free_bytes / GIB, plan->limit, (double)plan->weight_bytes / GIB,
+      (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
+      plan->kv.block_size);
+  placement_say(engine, &plan->placement, plan->weight_bytes);
 }
 
 static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
@@ -382,6 +426,8 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
                           drafter_workspace_bytes(engine, &plan->limits) +
                           sight_work_bytes(engine) + encoding_work_bytes(engine);
   find_room(engine, plan);
+  code = plan_placement(engine, dtype, plan, error);
+  if (code) return code;
   size_t left = plan->free_bytes > plan->weight_bytes ? plan->free_bytes - plan->weight_bytes : 0;
   plan->state_bytes =
       engine_plan_snapshots(engine, plan->workspace_bytes, left / (size_t)replicas_planned(engine),
@@ -401,13 +447,7 @@ static int plan_memory(engine_t *engine, int32_t dtype, memory_plan_t *plan,
   if (code) return code;
   engine_say_ranks(engine);
   say_model(engine, &plan->kv);
-  /* Block 0 is the null block: requests have the others. */
-  engine_say(
-      engine,
-      "memory    free %.2f GiB (%s): weights %.2f, workspace %.2f, kv cache %.2f (%d blocks of %d)",
-      (double)plan->free_bytes / GIB, plan->limit, (double)plan->weight_bytes / GIB,
-      (double)plan->workspace_bytes / GIB, (double)plan->kv_bytes / GIB, plan->kv.num_blocks - 1,
-      plan->kv.block_size);
+  say_memory(engine, plan);
   kv_say_windows(engine, &plan->kv, plan->max_model_len);
   sight_say(engine);
   encoding_say(engine, plan->cross_blocks);
@@ -730,6 +770,7 @@ static int plan_model(engine_t *engine, int32_t *dtype, memory_plan_t *plan,
   if (!code) engine_take_part(engine);
   if (!code) code = engine_choose_task(engine, error);
   if (!code) code = check_model(engine, error);
+  if (!code) code = placement_check(engine, error);
   if (!code) code = engine_plan_states(engine, &plan->states, error);
   if (!code) code = check_swap(engine, error);
   if (!code) code = floor_check(engine, error);
@@ -765,27 +806,28 @@ int engine_check_room(inferd_error_t *error) {
 static void fill_survey(const engine_t *engine, const memory_plan_t *plan, engine_survey_t *out) {
   const ops_t *ops = engine->ops;
   const blueprint_t *bp = &engine->blueprint;
-  *out = (engine_survey_t){.weights = (int64_t)plan->weight_bytes,
-                           .workspace = (int64_t)plan->workspace_bytes,
-                           .kv_cache = (int64_t)plan->kv_bytes,
-                           .states = (int64_t)plan->state_bytes,
-                           .swap = plan->num_host_blocks > 0
-                                       ? (int64_t)ops->kv_bytes(&plan->kv, plan->num_host_blocks)
-                                       : 0,
-                           .free = (int64_t)plan->free_bytes,
-                           .host_free = (int64_t)topology_memory_free(),
-                           .context = plan->max_model_len,
-                           .contexts = kv_concurrency(engine, &plan->kv, plan->max_model_len),
-                           .on_host = strcmp(ops->name, "cpu") == 0,
-                           .sees = sight_vision(engine) != NULL,
-                           .hears = sight_hearing(engine) != NULL,
-                           .task = engine->embeds ? engine->embedding.task : TASK_GENERATE,
-                           .info = {.max_model_len = plan->max_model_len,
-                                    .temperature = bp->temperature,
-                                    .top_p = bp->top_p,
-                                    .min_p = bp->min_p,
-                                    .repetition_penalty = bp->repetition_penalty,
-                                    .top_k = bp->top_k}};
+  *out = (engine_survey_t){
+      .weights = (int64_t)plan->weight_bytes,
+      .host_weights = (int64_t)(plan->placement.host_bytes + plan->placement.host_work),
+      .workspace = (int64_t)plan->workspace_bytes,
+      .kv_cache = (int64_t)plan->kv_bytes,
+      .states = (int64_t)plan->state_bytes,
+      .swap =
+          plan->num_host_blocks > 0 ? (int64_t)ops->kv_bytes(&plan->kv, plan->num_host_blocks) : 0,
+      .free = (int64_t)plan->free_bytes,
+      .host_free = (int64_t)topology_memory_free(),
+      .context = plan->max_model_len,
+      .contexts = kv_concurrency(engine, &plan->kv, plan->max_model_len),
+      .on_host = strcmp(ops->name, "cpu") == 0,
+      .sees = sight_vision(engine) != NULL,
+      .hears = sight_hearing(engine) != NULL,
+      .task = engine->embeds ? engine->embedding.task : TASK_GENERATE,
+      .info = {.max_model_len = plan->max_model_len,
+               .temperature = bp->temperature,
+               .top_p = bp->top_p,
+               .min_p = bp->min_p,
+               .repetition_penalty = bp->repetition_penalty,
+               .top_k = bp->top_k}};
   snprintf(out->architecture, sizeof out->architecture, "%s", engine->blueprint.architecture);
 }
 

@@ -251,7 +251,7 @@ static void print_moving(void) {
          "for all that begin so, and `--no-NAME` is answered as `--NAME`.\n\n"
          "## From vLLM\n\n"
          "A command line of `vllm serve` starts inferd as it is in most cases: the model comes\n"
-         "first, and these names of vLLM are second names here:\n\n"
+         "first, and these names of vLLM, and two of llama-server, are second names here:\n\n"
          "| there | here |\n|---|---|\n");
   for (size_t i = 0; i < LENGTH(options); i++) {
     if (options[i].alias[0] == '\0') continue;
@@ -268,6 +268,8 @@ static void print_moving(void) {
   }
   printf("\nTaken, because the daemon always behaves so:");
   print_foreign("ALWAYS");
+  printf("\nTaken for `--cpu-experts all`, as llama-server has it:");
+  print_foreign("MEANS");
   printf("\nTaken with a line in the log, because they change nothing here:");
   print_foreign("IGNORED");
   printf("\nTaken with the value 1 only, because `--tensor-parallel-size` is the one that runs:");

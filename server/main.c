@@ -115,12 +115,13 @@ static void print_survey(const char *path, const engine_survey_t *survey) {
   char name[2 * PATH_MAX] = "";
   json_escape(name, sizeof name - 1, path, strlen(path));
   printf("{\"model\":\"%s\",\"architecture\":\"%s\",\"place\":\"%s\",\"weights\":%lld,"
-         "\"workspace\":%lld,\"kv_cache\":%lld,\"states\":%lld,\"swap\":%lld,\"free\":%lld,"
-         "\"host_free\":%lld,\"context\":%lld,\"contexts\":%.3f}\n",
+         "\"workspace\":%lld,\"kv_cache\":%lld,\"states\":%lld,\"swap\":%lld,"
+         "\"host_weights\":%lld,\"free\":%lld,\"host_free\":%lld,\"context\":%lld,"
+         "\"contexts\":%.3f}\n",
          name, survey->architecture, survey->on_host ? "host" : "gpu", (long long)survey->weights,
          (long long)survey->workspace, (long long)survey->kv_cache, (long long)survey->states,
-         (long long)survey->swap, (long long)survey->free, (long long)survey->host_free,
-         (long long)survey->context, survey->contexts);
+         (long long)survey->swap, (long long)survey->host_weights, (long long)survey->free,
+         (long long)survey->host_free, (long long)survey->context, survey->contexts);
 }
 
 /* Loads the model and takes all memory, as `serve` does. */

@@ -33,6 +33,7 @@
 #include "server/tally/tally.h"
 #include "server/trace/trace.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -213,6 +214,26 @@ static int read_quantization(const char *name, engine_options_t *options, inferd
                    name);
 }
 
+static int read_cpu_experts(const char *text, engine_options_t *options, inferd_error_t *error) {
+  char *end;
+  errno = 0;
+  const long layers = strtol(text, &end, 10);
+  const bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
+  const bool all = strcmp(text, "all") == 0;
+  if (all || strcmp(text, "auto") == 0) {
+    options->host_experts = all ? HOST_EXPERTS_ALL : HOST_EXPERTS_AUTO;
+    return 0;
+  }
+  if (is_number && layers < HOST_EXPERTS_ALL) {
+    options->host_experts = (int32_t)layers;
+    return 0;
+  }
+  return error_set(error, ERR_CONFIGURATION, "cpu_experts",
+                   "cpu_experts is \"%.40s\"; it must be auto, all, or the number of layers whose "
+                   "experts lie in host memory, 0 to %d",
+                   text, HOST_EXPERTS_ALL - 1);
+}
+
 /* Reads --lora-modules, in the order of the adapter slots. The directory names point into the
  * configured texts. */
 static int read_loras(const config_t *config, engine_options_t *options, inferd_error_t *error) {
@@ -331,6 +352,7 @@ int serve_engine_options(const config_t *config, engine_options_t *options, infe
   options->trace = strcmp(config->log_level, "debug") == 0;
   options->seed = (uint64_t)config->seed;
   int code = read_quantization(config->quantization, options, error);
+  if (code == 0) code = read_cpu_experts(config->cpu_experts, options, error);
   return code != 0 ? code : read_loras(config, options, error);
 }
 

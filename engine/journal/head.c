@@ -23,6 +23,7 @@
   NUMBER(embedding.matryoshka)                                                                     \
   NUMBER(add_ranks)                                                                                \
   NUMBER(cut_layers)                                                                               \
+  NUMBER(host_experts)                                                                             \
   NUMBER(batch_invariant)                                                                          \
   NUMBER(max_model_len)                                                                            \
   NUMBER(kv_fp8)                                                                                   \

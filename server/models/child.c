@@ -429,11 +429,12 @@ static void find_limit(models_t *models, int place, int64_t room, double share) 
 
 /* Reads what `inferd check --json` has printed: bytes of each place. */
 static bool read_plan(served_t *model, const json_t *root, life_plan_t *plan) {
-  int64_t weights, workspace, kv, states, swap, room, host_room;
+  int64_t weights, workspace, kv, states, swap, host_weights, room, host_room;
   double contexts;
   if (!take_number(root, "weights", &weights) || !take_number(root, "workspace", &workspace) ||
       !take_number(root, "kv_cache", &kv) || !take_number(root, "states", &states) ||
       !take_number(root, "swap", &swap) || !take_number(root, "free", &room) ||
+      !take_number(root, "host_weights", &host_weights) ||
       !take_number(root, "host_free", &host_room) ||
       !take_number(root, "context", &model->context) ||
       !json_double(json_get(root, "contexts"), &contexts))
@@ -454,7 +455,7 @@ static bool read_plan(served_t *model, const json_t *root, life_plan_t *plan) {
   const char *number = strchr(config->device, ':'); /* cuda:N */
   int gpu = number != NULL ? MIN(MAX(atoi(number + 1), 0), LIFE_GPUS - 1) : 0;
   int at = on_host ? LIFE_HOST : 1 + gpu;
-  plan->bytes[LIFE_HOST] = PROCESS_BYTES + swap;
+  plan->bytes[LIFE_HOST] = PROCESS_BYTES + swap + host_weights;
   plan->bytes[at] += weights + workspace + kv + states;
   model->may_sleep = !on_host && weights <= config->sleep_space && !model->wish.never_sleeps;
   if (model->may_sleep) {

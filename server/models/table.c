@@ -94,13 +94,9 @@ static bool list_into(words_t *out, const char *value, bool before_equals) {
 
 /* Options beside which a model is refused that could sleep (engine/asleep.c). */
 static bool forbids_sleep(const char *key, const char *value) {
-  static const char *const keys[] = {"journal",
-                                     "speculative_model",
-                                     "prefix_cache_file",
-                                     "prefix_cache_space",
-                                     "data_parallel_size",
-                                     "tensor_parallel_size",
-                                     "pipeline_parallel_size"};
+  static const char *const keys[] = {
+      "journal",     "speculative_model",  "prefix_cache_file",    "prefix_cache_space",
+      "cpu_experts", "data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size"};
   if (strcmp(key, "sleep_space") == 0) return strtod(value, NULL) <= 0;
   for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
     if (strcmp(key, keys[i]) == 0) return true;

@@ -29,6 +29,7 @@ Test(defaults, of_the_daemon_and_of_the_engine_are_the_same) {
   SAME(model_dir);
   SAME(ops);
   SAME(num_threads);
+  SAME(host_experts);
   SAME(batch_invariant);
   SAME(dummy_weights);
   SAME(max_model_len);

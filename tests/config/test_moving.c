@@ -132,6 +132,29 @@ Test(moving, a_command_line_of_vllm) {
   config_free(&config);
 }
 
+static void expect_experts(const char *flag, const char *value, const char *expected) {
+  char first[32], second[32];
+  snprintf(first, sizeof first, "%s", flag);
+  snprintf(second, sizeof second, "%s", value != NULL ? value : "");
+  char *arguments[] = {(char[]){"m"}, first, second};
+  config_t config;
+  inferd_error_t error = {0};
+  ASSERT_EQ_FOR(config_load(&config, value != NULL ? 3 : 2, arguments, &error), 0, "%s",
+                error.message);
+  EXPECT_STR_EQ(config.cpu_experts, expected);
+  EXPECT_EQ(ignored_flags(&config), 0);
+  config_free(&config);
+}
+
+/* The spellings of llama-server, which mean the same. */
+Test(moving, experts_on_the_cpu) {
+  expect_experts("--cpu-experts", "auto", "auto");
+  expect_experts("--cpu-moe", NULL, "all");
+  expect_experts("-cmoe", NULL, "all");
+  expect_experts("--n-cpu-moe", "12", "12");
+  expect_experts("-ncmoe", "0", "0");
+}
+
 Test(moving, what_users_type) {
   EXPECT_STR_EQ(refusal("--no-mmap"), "--no-mmap is a flag of llama-server; here: weights are read "
                                       "once into memory of the engine");
@@ -139,7 +162,7 @@ Test(moving, what_users_type) {
   EXPECT_STR_EQ(refusal("--download-dir=/x"),
                 "--download-dir is a flag of vLLM; here: the variable HF_HUB_CACHE");
   EXPECT_STR_EQ(refusal("-ngl"), "-ngl is a flag of llama-server; here: --device, a model runs on "
-                                 "CPUs or on GPUs, never on both");
+                                 "CPUs or on GPUs, but for experts: --cpu-experts");
   EXPECT_STR_EQ(refusal("--nnodes"), "--nnodes is a flag of vLLM; here: --tensor-parallel-size, "
                                      "mpirun starts the processes of several hosts "
                                      "(docs/ranks.md)");

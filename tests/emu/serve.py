@@ -25,6 +25,7 @@ import serve_default
 import serve_drafts
 import serve_faults
 import serve_fp8
+import serve_host
 import serve_lora
 import serve_ranks
 import serve_sleep
@@ -209,7 +210,7 @@ def main():
         wanted = wanted[2:]
     everything = {**globals(), **vars(serve_lora), **vars(serve_fp8), **vars(serve_faults),
                   **vars(serve_default), **vars(serve_states), **vars(serve_drafts),
-                  **vars(serve_ranks), **vars(serve_sleep)}
+                  **vars(serve_ranks), **vars(serve_sleep), **vars(serve_host)}
     tests = [(name, test) for name, test in everything.items()
              if name.startswith("test_") and (any(part in name for part in wanted) if wanted
                                               else LONG or name not in AT_LENGTH)]
