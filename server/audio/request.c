@@ -166,6 +166,15 @@ static int cut_windows(completion_t *completion, const audio_sound_t *sound,
   return 0;
 }
 
+/* The rows follow from the samples, which are fewer in a short window. */
+static void hash_window(const float *samples, size_t count, const float *rows, size_t values,
+                        source_key_t *out) {
+  if (count < values)
+    sha256(samples, count * sizeof *samples, out->bytes);
+  else
+    sha256(rows, values * sizeof *rows, out->bytes);
+}
+
 static int make_rows(completion_t *completion, const audio_sound_t *sound, inferd_error_t *error) {
   audio_state_t *state = audio_state(completion);
   const size_t values = row_values(completion), windows = (size_t)state->num_windows;
@@ -187,7 +196,7 @@ static int make_rows(completion_t *completion, const audio_sound_t *sound, infer
       code = error_set(error, ERR_REQUEST_TIMEOUT, NULL, "The request was cancelled.");
     mel_window(mel, sound->samples + at, end - at, rows);
     window->source = (encoder_source_t){.rows = rows, .length = MEL_ROWS / SOURCE_ROWS};
-    sha256(rows, values * sizeof *rows, window->source.key.bytes);
+    hash_window(sound->samples + at, end - at, rows, values, &window->source.key);
   }
   mel_free(mel);
   if (code == 0) (void)charge_resize(&lent->charge, bytes);

@@ -33,7 +33,21 @@ static void store_be32(uint8_t *to, uint32_t value) {
   to[3] = (uint8_t)value;
 }
 
-/* One 64-byte block (FIPS 180-4, 6.2.2); v[0..7] are the working variables a..h. */
+/* Round t of eight: the working variable i (a to h are 0 to 7) lies at (i - t) mod 8, so that none
+ * is moved, and all stay in registers. */
+#define AT(i, t) v[((i) + 8 - (t)) % 8]
+#define ROUND(t)                                                                                   \
+  do {                                                                                             \
+    const uint32_t e = AT(4, t), a = AT(0, t), b = AT(1, t), c = AT(2, t);                         \
+    const uint32_t temp1 = AT(7, t) + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +             \
+                           ((e & AT(5, t)) ^ (~e & AT(6, t))) + round_constants[first + (t)] +     \
+                           w[first + (t)];                                                         \
+    AT(3, t) += temp1;                                                                             \
+    AT(7, t) =                                                                                     \
+        temp1 + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));    \
+  } while (0)
+
+/* One 64-byte block (FIPS 180-4, 6.2.2). */
 static void compress(uint32_t state[8], const uint8_t *block) {
   uint32_t w[64], v[8];
   for (int t = 0; t < 16; t++) w[t] = load_be32(block + 4 * t);
@@ -43,15 +57,15 @@ static void compress(uint32_t state[8], const uint8_t *block) {
     w[t] = w[t - 16] + s0 + w[t - 7] + s1;
   }
   memcpy(v, state, sizeof v);
-  for (int t = 0; t < 64; t++) {
-    uint32_t sum1 = rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25);
-    uint32_t choose = (v[4] & v[5]) ^ (~v[4] & v[6]);
-    uint32_t temp1 = v[7] + sum1 + choose + round_constants[t] + w[t];
-    uint32_t sum0 = rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22);
-    uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-    memmove(v + 1, v, 7 * sizeof v[0]);
-    v[4] += temp1;
-    v[0] = temp1 + sum0 + majority;
+  for (int first = 0; first < 64; first += 8) {
+    ROUND(0);
+    ROUND(1);
+    ROUND(2);
+    ROUND(3);
+    ROUND(4);
+    ROUND(5);
+    ROUND(6);
+    ROUND(7);
   }
   for (int i = 0; i < 8; i++) state[i] += v[i];
 }
