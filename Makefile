@@ -114,8 +114,8 @@ picture_SRC := $(filter-out $(addprefix engine/picture/,png_% jpeg_% webp_%),$(c
                engine/picture/png_$(if $(filter 1,$(LIBPNG)),libpng,none).c \
                engine/picture/jpeg_$(if $(filter 1,$(LIBJPEG)),libjpeg,none).c \
                engine/picture/webp_$(if $(filter 1,$(LIBWEBP)),libwebp,none).c
-audio_SRC  := $(filter-out engine/audio/decode_%.c,$(call sources_in,engine/audio)) \
-              engine/audio/decode_$(if $(filter 1,$(LIBSNDFILE)),sndfile,none).c
+audio_SRC  := $(filter-out engine/audio/sound_%.c,$(call sources_in,engine/audio)) \
+              engine/audio/sound_$(if $(filter 1,$(LIBSNDFILE)),sndfile,none).c
 text_SRC   := $(filter-out engine/text/split/split_regex_%.c,$(call sources_in,engine/text engine/text/*)) \
               engine/text/split/split_regex_$(if $(filter 1,$(PCRE2)),pcre2,none).c
 grammar_SRC := $(call sources_in,engine/grammar engine/grammar/*)
