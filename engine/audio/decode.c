@@ -3,6 +3,7 @@
 
 void audio_open_library(void) {
   sound_open_library();
+  aac_open_library();
 }
 
 int audio_decode(const uint8_t *bytes, size_t size, float *out, uint64_t room, uint64_t *count,
@@ -11,7 +12,8 @@ int audio_decode(const uint8_t *bytes, size_t size, float *out, uint64_t room, u
   audio_sink_t sink = {.out = out, .room = room, .source = source, .error = error};
   *source = (audio_source_t){0};
   int code = audio_format(bytes, size, &format, error);
-  if (code == 0) code = sound_decode(bytes, size, &sink);
+  if (code == 0)
+    code = format == AUDIO_MP4 ? aac_decode(bytes, size, &sink) : sound_decode(bytes, size, &sink);
   *count = sink.count;
   sink_free(&sink);
   return code;

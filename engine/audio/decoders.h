@@ -13,4 +13,8 @@
 void sound_open_library(void);
 int sound_decode(const uint8_t *bytes, size_t size, audio_sink_t *sink);
 
+/* aac.c: MP4 with AAC by libfaad. */
+void aac_open_library(void);
+int aac_decode(const uint8_t *bytes, size_t size, audio_sink_t *sink);
+
 #endif

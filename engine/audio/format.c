@@ -7,7 +7,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define READ "WAV, FLAC, MP3, and Ogg with Vorbis or Opus (.wav, .flac, .mp3, .mpga, .mpeg, .ogg)"
+#define READ                                                                                       \
+  "WAV, FLAC, MP3, Ogg with Vorbis or Opus, and MP4 with AAC (.wav, .flac, .mp3, .mpga, .mpeg, "   \
+  ".ogg, .m4a, .mp4)"
 
 typedef struct signature {
   audio_format_t format; /* UNKNOWN: refused by the name */
@@ -19,7 +21,7 @@ static const signature_t signatures[] = {
     {AUDIO_FLAC, 0, 4, "fLaC", "FLAC"},
     {AUDIO_OGG, 0, 4, "OggS", "Ogg"},
     {AUDIO_MP3, 0, 3, "ID3", "MP3"},
-    {AUDIO_UNKNOWN, 4, 4, "ftyp", "MP4 (.m4a, .mp4)"},
+    {AUDIO_MP4, 4, 4, "ftyp", "MP4"},
     {AUDIO_UNKNOWN, 0, 4, "\x1A\x45\xDF\xA3", "WebM or Matroska"},
     {AUDIO_UNKNOWN, 0, 4, "RF64", "RF64"},
     {AUDIO_UNKNOWN, 0, 4, "FORM", "AIFF"},

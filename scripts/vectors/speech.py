@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes what transformers says of speech, and files of sound, to tests/vectors:
 
-    scripts/vectors/speech.py [mel | rules | align | files | model | lengths]...
-                    needs transformers and soundfile
+    scripts/vectors/speech.py [mel | rules | align | files | mp4 | model | lengths]...
+                    needs transformers, soundfile, and av for mp4
 
 mel.jsonl           a signal (tests/engine/audio/signals.h draws the same), and some values of the
                     spectrogram that WhisperFeatureExtractor makes of it, computed in double
@@ -13,6 +13,8 @@ speech_align.jsonl  drawn weights of cross attention, and the rows of the encode
 speech/whisper      a tiny model, and the segments that transformers makes of a drawn sound
 sound_files.jsonl   a file in base64 with a tone of 0.25 s, its rate and channels, and the level of
                     the tone; or that it is `refused`, and by which words
+sound_mp4.jsonl     the same of MP4 files of FFmpeg, by PyAV, and what it hears in those of 16 kHz:
+                    how many samples, and some of them
 sound_lengths.jsonl samples of a sound, and the positions and tokens that Qwen2AudioProcessor makes
                     of it
 """
@@ -20,8 +22,10 @@ sound_lengths.jsonl samples of a sound, and the positions and tokens that Qwen2A
 import base64
 import io
 import json
+import os
 import struct
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -209,7 +213,6 @@ def files():
     header = bytearray(wav[:44])
     refuse("empty", "no sound", b"")
     refuse("text", "no sound", b"hello")
-    refuse("m4a", "MP4", b"\0\0\0\x20ftypM4A \0\0\0\0" + bytes(64))
     refuse("webm", "WebM", b"\x1A\x45\xDF\xA3" + bytes(64))
     refuse("aiff", "AIFF", encode(tone(16000, 1), 16000, "AIFF", "PCM_16"))
     refuse("adpcm", "codec", encode(tone(16000, 1), 16000, "WAV", "IMA_ADPCM"))
@@ -223,6 +226,70 @@ def files():
     header[22:24] = struct.pack("<H", 0)
     refuse("no-channels", "", bytes(header) + wav[44:])
     write("sound_files.jsonl", rows)
+
+
+def encode_mp4(samples, rate, codec="aac", **options):
+    import av
+    out = Path(tempfile.gettempdir()) / f"sound-{os.getpid()}.mp4"  # FFmpeg opens it a second time
+    with av.open(str(out), "w", format="mp4", options=options) as file:
+        values = samples.reshape(len(samples), -1).T
+        layout = "mono" if len(values) == 1 else "stereo"
+        stream = file.add_stream(codec, rate=rate, layout=layout)
+        if codec == "aac":
+            stream.options = {"aac_pns": "0"}  # noise of a decoder's own
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(values, np.float32), "fltp", layout)
+        frame.sample_rate, frame.pts = rate, 0
+        for made in (frame, None):
+            for packet in stream.encode(made):
+                file.mux(packet)
+    data = out.read_bytes()
+    out.unlink()
+    return data
+
+
+def heard_by_ffmpeg(data):
+    """The mean of the channels."""
+    import av
+    with av.open(io.BytesIO(data)) as file:
+        return np.concatenate([frame.to_ndarray().mean(0) for frame in file.decode(audio=0)])
+
+
+def level_of(samples, rate):
+    """Of a tone of 1 kHz, a twentieth of a second behind the beginning."""
+    part = samples[rate // 20:rate // 20 + rate // 10]
+    turns = np.exp(-2j * np.pi * 1000 / rate * np.arange(len(part)))
+    return round(float(2 * abs((part * turns).mean())), 3)
+
+
+def mp4():
+    rows, random = [], np.random.default_rng(39)
+
+    def add(name, data, **more):
+        rows.append({"name": name, **more, "file": base64.b64encode(data).decode()})
+
+    for rate, channels in ((16000, 1), (16000, 2), (44100, 2), (8000, 1), (48000, 2), (22050, 1)):
+        for way in ({}, {"movflags": "faststart"}, {"use_editlist": "0"}):
+            sound = tone(rate, channels) + random.normal(0, 0.02, tone(rate, channels).shape)
+            data = encode_mp4(sound, rate, **way)
+            heard = heard_by_ffmpeg(data)
+            # libfaad has no samples for the first frame, which is heard without an edit list.
+            first = 1024 if "use_editlist" in way else 0
+            heard[:first] = 0
+            # It makes two channels of one, for those of which a stereo may be made.
+            more = {"rate": rate, "channels": 2, "level": level_of(heard, rate)}
+            if rate == RATE:
+                more |= {"count": len(heard), "first": first,
+                         "heard": [round(float(x), 6) for x in heard[first::37]]}
+            add("-".join(["mp4", str(rate), str(channels), *way]), data, **more)
+    made = encode_mp4(tone(RATE, 1), RATE)
+    add("mp4-without-moov", made[:made.index(b"moov") - 4], refused="moov")
+    add("mp4-empty", b"\0\0\0\x20ftypM4A \0\0\0\0" + bytes(64), refused="moov")
+    add("mp4-alac", encode_mp4(tone(RATE, 1), RATE, "alac"), refused="AAC")
+    add("mp4-mp3", encode_mp4(tone(RATE, 1), RATE, "libmp3lame"), refused="AAC")
+    add("mp4-opus", encode_mp4(tone(RATE, 1), RATE, "libopus"), refused="AAC")
+    add("mp4-fragments", encode_mp4(tone(RATE, 1), RATE, movflags="frag_keyframe+empty_moov"),
+        refused="fragments")
+    write("sound_mp4.jsonl", rows)
 
 
 # ---- lengths ----
@@ -248,8 +315,8 @@ def lengths():
 
 
 def main():
-    known = {"mel": mel, "rules": rules, "align": align, "files": files, "model": model,
-             "lengths": lengths}
+    known = {"mel": mel, "rules": rules, "align": align, "files": files, "mp4": mp4,
+             "model": model, "lengths": lengths}
     for name in sys.argv[1:] or known:
         known[name]()
 

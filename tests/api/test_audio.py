@@ -1,6 +1,7 @@
 """Transcripts by the SDK of OpenAI, of tiny random Whisper models: forms, formats, streams, and
 refusals. tests/parity/parity_speech.py compares them with transformers'."""
 
+import base64
 import concurrent.futures
 import contextlib
 import io
@@ -254,6 +255,18 @@ def test_channels_are_averaged_and_rates_do_not_matter(client):
     assert ask(client, hearing.wav(2.5, 1, rate=48000)).usage.seconds == 3
 
 
+def test_formats_are_those_of_the_files(client):
+    rows = {}
+    for name in ("files", "mp4"):
+        with open(ROOT / f"tests/vectors/sound_{name}.jsonl", encoding="ascii") as vectors:
+            rows |= {row["name"]: row for row in map(json.loads, vectors)}
+    for name in ("wav-pcm_24-16000-1", "flac-pcm_16-44100-2", "mp3-mpeg_layer_iii-48000-2",
+                 "ogg-opus-8000-1", "ogg-vorbis-22050-1", "mp4-44100-2",
+                 "mp4-16000-1-movflags"):
+        assert ask(client, base64.b64decode(rows[name]["file"])).usage.seconds == 1, name
+    refused(client, "file", "AAC", file=base64.b64decode(rows["mp4-alac"]["file"]))
+
+
 def test_languages_have_codes_and_names(client):
     texts = {ask(client, language=name, response_format="verbose_json").language
              for name in ("de", "German", "GERMAN")}
@@ -294,7 +307,7 @@ def test_bad_windows_are_tried_again(client):
     ({"include": ["logprobs"]}, "include[]", "not supported"),
     ({"temperature": 1.5}, "temperature", "1.5"),
     ({"file": b"hello, this is a text"}, "file", "WAV, FLAC, MP3"),
-    ({"file": b"\0\0\0\x20ftypM4A " + bytes(64)}, "file", "MP4"),
+    ({"file": b"\0\0\0\x20ftypM4A " + bytes(64)}, "file", "moov"),
     ({"file": hearing.wav(0.09)}, "file", "0.1 s"),
     ({"file": hearing.wav_of(b"")}, "file", "no samples"),
     ({"file": hearing.wav_of(bytes(40000), 7999)}, "file", "7999"),

@@ -1,5 +1,5 @@
-/* test_files.c: files of sound (tests/vectors/sound_files.jsonl, which scripts/vectors/speech.py
- * wrote), here and in a child without rights, cut off, and damaged. */
+/* test_files.c: files of sound (tests/vectors/sound_files.jsonl and sound_mp4.jsonl, which
+ * scripts/vectors/speech.py wrote), here and in a child without rights, cut off, and damaged. */
 #include "engine/audio/work.h"
 #include "engine/base/json.h"
 #include "engine/text/base64.h"
@@ -7,13 +7,14 @@
 #include "tests/expect.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 
-enum { ROOM = 2 * AUDIO_RATE, FILES = 45 };
+enum { ROOM = 2 * AUDIO_RATE, FILES = 46, FILES_OF_MP4 = 24 };
 
 typedef void (*visit_t)(const json_t *row, const char *name, const buffer_t *file);
 
-static int each_file(visit_t visit) {
-  FILE *vectors = fopen("tests/vectors/sound_files.jsonl", "r");
+static int each_file_of(const char *path, visit_t visit) {
+  FILE *vectors = fopen(path, "r");
   char *text = NULL, name[64];
   size_t capacity = 0;
   int count = 0;
@@ -36,7 +37,33 @@ static int each_file(visit_t visit) {
   return count;
 }
 
+static void each_file(visit_t visit) {
+  ASSERT_LE(FILES, each_file_of("tests/vectors/sound_files.jsonl", visit));
+  ASSERT_LE(FILES_OF_MP4, each_file_of("tests/vectors/sound_mp4.jsonl", visit));
+}
+
 static float out[ROOM];
+
+/* The samples that FFmpeg hears, as they are at AUDIO_RATE: where it stops within the last frame,
+ * an edit list may have ours stop before. */
+static void compare(const json_t *row, const char *name, uint64_t count) {
+  enum { EVERY = 37, FRAME = 1024 };
+  const json_t *heard = json_get(row, "heard");
+  int64_t theirs = 0, first = 0;
+  if (heard == NULL) return;
+  (void)json_int64(json_get(row, "count"), &theirs);
+  (void)json_int64(json_get(row, "first"), &first);
+  EXPECT_LE_FOR(count, (uint64_t)theirs, "%s", name);
+  EXPECT_LE_FOR((uint64_t)theirs, count + FRAME, "%s", name);
+  double furthest = 0, value = 0;
+  size_t at = (size_t)first;
+  for (const json_t *one = json_first(heard); one != NULL && at < count; one = json_next(one)) {
+    (void)json_double(one, &value);
+    furthest = fmax(furthest, fabs(value - (double)out[at]));
+    at += EVERY;
+  }
+  EXPECT_LE_FOR(furthest, 2e-6, "%s", name);
+}
 
 static void hear(const json_t *row, const char *name, const buffer_t *file) {
   uint64_t count = 0;
@@ -65,10 +92,11 @@ static void hear(const json_t *row, const char *name, const buffer_t *file) {
   EXPECT_LE_FOR(count, (uint64_t)AUDIO_RATE * 2 / 5, "%s", name);
   const double heard = signal_level(out + AUDIO_RATE / 20, AUDIO_RATE / 10, 1000, AUDIO_RATE);
   EXPECT_LE_FOR(fabs(heard - level), 0.03, "%s: %f", name, heard);
+  compare(row, name, count);
 }
 
 Test(sound_files, are_heard_or_refused_by_name) {
-  ASSERT_LE(FILES, each_file(hear));
+  each_file(hear);
 }
 
 static helper_t *helper;
@@ -95,7 +123,7 @@ static void through_a_child(const json_t *row, const char *name, const buffer_t 
 Test(sound_files, are_read_in_a_child_without_rights) {
   inferd_error_t error = {0};
   ASSERT_EQ(helper_start(&audio_trade, &helper, &error), 0);
-  ASSERT_LE(FILES, each_file(through_a_child));
+  each_file(through_a_child);
   helper_stop(helper);
 }
 
@@ -117,7 +145,28 @@ static void cut_everywhere(const json_t *row, const char *name, const buffer_t *
 }
 
 Test(sound_files, that_end_anywhere_are_refused_or_read) {
-  ASSERT_LE(FILES, each_file(cut_everywhere));
+  each_file(cut_everywhere);
+}
+
+/* A process that may open nothing has no library, as a machine without the package. */
+static void without_library(const json_t *row, const char *name, const buffer_t *file) {
+  uint64_t count = 0;
+  audio_source_t source;
+  inferd_error_t error = {0};
+  struct rlimit usual;
+  if (json_get(row, "refused") != NULL) return;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_max = usual.rlim_max}), 0);
+  const int code =
+      audio_decode((const uint8_t *)file->data, file->length, out, ROOM, &count, &source, &error);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_EQ_FOR(code, ERR_INVALID_VALUE, "%s", name);
+  cr_expect(strstr(error.message, "MP4 with AAC") && strstr(error.message, "package libfaad2"),
+            "%s: %s", name, error.message);
+}
+
+Test(sound_files, name_the_package_that_is_not_there) {
+  ASSERT_LE(FILES_OF_MP4, each_file_of("tests/vectors/sound_mp4.jsonl", without_library));
 }
 
 /* 16 bits, one channel, AUDIO_RATE: the values themselves. */
