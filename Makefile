@@ -402,7 +402,7 @@ test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter none,$(SAN)),$(BUILD)/bench/policy)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 # What `make parity` drives is linked in every run, so that it does not rot.
-test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver picture_mutator))
+test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver picture_mutator sound_driver))
 
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side: one more
 # than processors, for tests of servers often wait for them.
@@ -507,6 +507,12 @@ $(BUILD)/grammar_driver: $(call objects,tests/grammar_driver/main.c) $(ARCHIVES)
 $(BUILD)/picture_driver: $(call objects,tests/picture_driver/main.c tests/engine/vision/show.c) $(ARCHIVES)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_ARCHIVES) $(LIBS)
+
+# Files of sound -> samples, for comparison with FFmpeg (tests/parity/parity_sounds.py).
+DECODER_ARCHIVES := $(foreach r,audio picture vision helper base,$(call archive,$(r)))
+$(BUILD)/sound_driver: $(call objects,tests/sound_driver/main.c) $(DECODER_ARCHIVES)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm
 
 # Damaged files of pictures, read in processes without rights (tests/fuzz/README.md).
 $(BUILD)/picture_mutator: $(call objects,tests/picture_driver/mutate.c) $(ARCHIVES)
