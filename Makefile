@@ -402,7 +402,7 @@ test-programs: $(if $(filter none,$(SAN)),,$(BUILD)/tests/canary/run)
 test-programs: $(if $(filter none,$(SAN)),$(BUILD)/bench/policy)
 test-programs: $(if $(filter tsan,$(SAN)),,$(BUILD)/sim) # one thread: nothing to race
 # What `make parity` drives is linked in every run, so that it does not rot.
-test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver picture_mutator sound_driver))
+test-programs: $(if $(filter none,$(SAN)),$(addprefix $(BUILD)/,model_driver vision_driver grammar_driver template_driver picture_driver sound_driver file_mutator))
 
 # scripts/test ends with one line, `N passed, N failed`. TEST_JOBS programs run side by side: one more
 # than processors, for tests of servers often wait for them.
@@ -514,10 +514,11 @@ $(BUILD)/sound_driver: $(call objects,tests/sound_driver/main.c) $(DECODER_ARCHI
 	@echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm
 
-# Damaged files of pictures, read in processes without rights (tests/fuzz/README.md).
-$(BUILD)/picture_mutator: $(call objects,tests/picture_driver/mutate.c) $(ARCHIVES)
+# Damaged files of pictures and sounds, read in processes without rights or under sanitizers
+# (tests/fuzz/README.md).
+$(BUILD)/file_mutator: $(call objects,$(call sources_in,tests/file_mutator)) $(DECODER_ARCHIVES)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(LINK_ARCHIVES) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # Templates rendered for comparison with Jinja2 (tests/parity/parity_templates.py).
 $(BUILD)/template_driver: $(call objects,tests/template_driver/main.c) $(ARCHIVES)

@@ -24,7 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT, TABLE = ROOT / "tests/runs.jsonl", ROOT / "tests/RUNS.md"
-COUNTS = (("steps", r"([\d,]+) steps(?:,| in)"), ("kills", r"([\d,]+) kills"))
+COUNTS = (("steps", r"([\d,]+) steps(?:,| in)"), ("kills", r"([\d,]+) kills"),
+          ("inputs", r"([\d,]+) inputs of"))
 HEAD = """# What last ran when
 
 Written by [scripts/runs.py](../scripts/runs.py) from [runs.jsonl](runs.jsonl), where whoever has
