@@ -98,6 +98,9 @@ static int print_value(const multipart_part_t *part, const field_t *row, buffer_
                        inferd_error_t *error) {
   const field_kind_t kind = row != NULL ? row->kind : FIELD_STRING;
   if (part->file[0] != '\0') {
+    if (row == NULL)
+      return error_set(error, ERR_INVALID_VALUE, part->name,
+                       "Invalid part: the file of a form is named 'file', and no other is read.");
     buffer_text(out, "true");
     return 0;
   }

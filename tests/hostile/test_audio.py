@@ -21,8 +21,9 @@ from harness import ROOT, SLOWNESS, Server, wait_until
 from test_boundaries import steps_of_chats
 from test_pictures import keeper_of
 
-FILES = [base64.b64decode(row["file"]) for row in map(json.loads, open(
-    ROOT / "tests/vectors/sound_files.jsonl", encoding="ascii")) if "level" in row]
+ROWS = {row["name"]: row for name in ("files", "mp4") for row in map(json.loads, open(
+    ROOT / f"tests/vectors/sound_{name}.jsonl", encoding="ascii"))}
+FILES = [base64.b64decode(row["file"]) for row in ROWS.values() if "level" in row]
 MUTATIONS = 400
 
 
@@ -44,10 +45,12 @@ def form(file, **fields):
     return "".join(parts).encode() + head.encode() + file + b"\r\n--b--\r\n"
 
 
-def send(server, body, key=ATTACKER, name="nobody"):
+FORM = "multipart/form-data; boundary=b"
+
+
+def send(server, body, key=ATTACKER, name="nobody", kind=FORM):
     return server.request("POST", "/v1/audio/transcriptions", body, {
-        "Authorization": f"Bearer {key}", "Content-Type": "multipart/form-data; boundary=b",
-        "X-Request-Id": name})
+        "Authorization": f"Bearer {key}", "Content-Type": kind, "X-Request-Id": name})
 
 
 def honest(server):
@@ -149,6 +152,56 @@ def test_lengths_that_lie_are_read_as_what_there_is(ear):
     settled(ear)
 
 
+def table_of(name, entries, told=None, head=b""):
+    body = bytes(4) + head + struct.pack(">I", len(entries) if told is None else told)
+    body += b"".join(entries)
+    return struct.pack(">I", 8 + len(body)) + name + body
+
+
+def with_tables(file, **tables):
+    """An MP4 with other tables, whose boxes around them have the sizes that follow."""
+    out, at = b"", 0
+    while at < len(file):
+        size, name = struct.unpack(">I4s", file[at:at + 8])
+        box, at = file[at + 8:at + size], at + size
+        if name in (b"moov", b"trak", b"mdia", b"minf", b"stbl"):
+            box = with_tables(box, **tables)
+        if name.decode("latin-1") in tables:
+            out += tables[name.decode("latin-1")]
+        else:
+            out += struct.pack(">I4s", len(box) + 8, name) + box
+    return out
+
+
+def test_tables_of_mp4_that_lie_cost_their_bytes(ear):
+    """Cut anywhere; tables longer than their box, places outside of the file, and a frame that
+    millions of entries name."""
+    expected = honest(ear)
+    file = base64.b64decode(ROWS["mp4-16000-1"]["file"])
+    assert send(ear, form(file)).status == 200 and with_tables(file) == file
+    for length in range(1, len(file), 1 + len(file) // 20):
+        assert send(ear, form(file[:length])).status in (200, 400)
+    one, many = struct.pack(">I", 48), [struct.pack(">I", 48)] * 500000
+    run = [struct.pack(">III", 1, 1, 1)]
+    for tables in ({"stsz": table_of(b"stsz", [], 2 ** 32 - 1, struct.pack(">I", 1))},
+                   {"stsz": table_of(b"stsz", [bytes(4)] * 500000, 2 ** 32 - 1, bytes(4))},
+                   {"stsz": table_of(b"stsz", many, None, bytes(4)), "stsc": table_of(b"stsc", run),
+                    "stco": table_of(b"stco", many)},
+                   {"stsc": table_of(b"stsc", [struct.pack(">III", 1, 2 ** 32 - 1, 1)])},
+                   {"stsc": table_of(b"stsc", [struct.pack(">III", 1, 0, 1)] * 1000)},
+                   {"stsc": table_of(b"stsc", run, 2 ** 32 - 1)},
+                   {"stco": table_of(b"stco", [struct.pack(">I", 2 ** 32 - 1)])},
+                   {"stco": table_of(b"co64", [struct.pack(">Q", 2 ** 64 - 1)])},
+                   {"stco": table_of(b"stco", [one], 2 ** 32 - 1)},
+                   {"stco": b""}, {"stsz": b""}, {"stsc": b""}, {"stsd": b""}, {"mdhd": b""},
+                   {"moov": b"\0\0\0\1moov" + struct.pack(">Q", 2 ** 64 - 1)}):
+        answer = send(ear, form(with_tables(file, **tables)))
+        assert answer.status in (200, 400), answer
+        assert "its decoder failed" not in answer.body.decode("latin-1"), answer
+    assert honest(ear) == expected
+    settled(ear)
+
+
 def test_a_file_that_becomes_hours_is_refused_by_its_seconds(ear):
     """61 s at the least rate in few bytes; the limit is 60."""
     for seconds, status in ((60, 200), (61, 400)):
@@ -184,6 +237,98 @@ def test_forms_without_an_end_do_not_stay(ear):
 def test_odd_forms_are_refused(ear, body):
     answer = send(ear, body)
     assert answer.status == 400, answer
+    settled(ear)
+
+
+def part(name, value, *more, file=None):
+    named = f'; filename="{file}"' if file else ""
+    head = (f'--b\r\nContent-Disposition: form-data; name="{name}"{named}\r\n'
+            + "".join(f"{line}\r\n" for line in more))
+    return head.encode() + b"\r\n" + value + b"\r\n"
+
+
+SOUND = hearing.wav(0.5)
+FILE, COLD, END = part("file", SOUND, file="a"), part("temperature", b"0.00001"), b"--b--\r\n"
+
+
+@pytest.mark.parametrize("kind", [
+    "multipart/form-data", "multipart/form-data; boundary=", 'multipart/form-data; boundary=""',
+    "multipart/form-data; boundary=" + "b" * 71, 'multipart/form-data; boundary="b',
+    "multipart/form-data; charset=utf-8", "multipart/form-data; boundary=bb",
+    "multipart/mixed; boundary=b", "multipart/form-datab; boundary=b", "application/json",
+    "application/x-www-form-urlencoded", ""])
+def test_types_without_the_boundary_of_the_body_are_refused(ear, kind):
+    assert send(ear, COLD + FILE + END).status == 200
+    answer = send(ear, COLD + FILE + END, kind=kind)
+    assert answer.status in (400, 415), answer
+    settled(ear)
+
+
+def test_heads_of_parts_have_a_bound(ear):
+    """4,096 bytes with the empty line behind them; one more is refused, and so is a head without an
+    end in a body of a MiB."""
+    rest = len(part("file", b"", "Content-Type: ", file="a")) - len(b"--b\r\n\r\n")
+    for more, status in ((-1, 200), (0, 200), (1, 400)):
+        kind = "Content-Type: " + "a" * (4096 - rest + more)
+        answer = send(ear, COLD + part("file", SOUND, kind, file="a") + END)
+        assert answer.status == status, (more, answer)
+    assert "4,096" in answer.json["error"]["message"]
+    for head in (b"a" * 1000000, b"Content-Type: a\r\n" * 60000, b"\r" * 1000000):
+        assert send(ear, b"--b\r\n" + head).status == 400
+    settled(ear)
+
+
+NESTED = b'--c\r\nContent-Disposition: file; filename="a"\r\n\r\n' + SOUND + b"\r\n--c--\r\n"
+
+
+@pytest.mark.parametrize("body, words", [
+    (COLD + FILE + FILE + END, "twice"),
+    (COLD + FILE + part("file", b"text") + END, "twice"),
+    (COLD + FILE + part("file2", SOUND, file="b") + END, "no other is read"),
+    (COLD + FILE + part("file[]", SOUND, file="b") + END, "no other is read"),
+    (COLD + part("file", SOUND) + END, "file"),
+    (COLD + part("file", NESTED, "Content-Type: multipart/mixed; boundary=c", file="a") + END,
+     "no sound"),
+    (COLD + part("file", SOUND, "Content-Transfer-Encoding: base64", file="a") + END,
+     "only Content-Disposition"),
+    (COLD + part("file", SOUND + b"\r\n--bcd", file="a") + END, "boundary"),
+    (b"preamble\r\n" + COLD + FILE + END, "begins with no boundary"),
+    (COLD + FILE + END + b"epilogue", "last boundary"),
+    ((COLD + FILE + END).replace(b"\r\n", b"\n"), "boundary"),
+    (COLD + FILE + b"--b", "end"), (COLD + FILE, "end"), (COLD + FILE[:-2], "end"),
+    (COLD + FILE[:300], "end"), (COLD + FILE.replace(b"file\"", b"file", 1) + END, "name"),
+    (COLD + FILE.replace(b"form-data", b"attachment", 1) + END, "form-data"),
+    (COLD + FILE.replace(b'name="file"', b'name="file"; name="model"', 1) + END, ""),
+    (COLD + FILE.replace(b"\r\n\r\n", b"\r\nContent-Disposition: form-data; name=b\r\n\r\n", 1)
+     + END, "one name")])
+def test_forms_of_odd_parts_are_refused_by_name(ear, body, words):
+    answer = send(ear, body)
+    assert answer.status == 400 or not words and answer.status == 200, answer
+    assert answer.status == 200 or words in answer.json["error"]["message"], answer
+    settled(ear)
+
+
+def raw(server, length, body, shut=False):
+    """What comes back of a body that says another length than it has."""
+    head = (f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ATTACKER}"
+            f"\r\nContent-Type: {FORM}\r\nContent-Length: {length}\r\n\r\n").encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as one:
+        one.sendall(head + body)
+        if shut:
+            one.shutdown(socket.SHUT_WR)
+        return one.recv(65536)
+
+
+def test_lengths_of_bodies_that_lie_cost_their_connection(ear):
+    body, expected = COLD + FILE + END, honest(ear)
+    for less in (1, 8, len(END), len(FILE), len(body) - 1):
+        assert raw(ear, len(body) - less, body).startswith(b"HTTP/1.1 400"), less
+    for more in (1, 100, 100000):
+        assert b" 200 " not in raw(ear, len(body) + more, body, shut=True)[:16], more
+    assert raw(ear, 2 ** 63, body).split(b" ")[1] in (b"400", b"413")
+    assert raw(ear, -1, body).split(b" ")[1] == b"400"
+    assert raw(ear, len(body), body).startswith(b"HTTP/1.1 200")
+    assert honest(ear) == expected
     settled(ear)
 
 
