@@ -3,8 +3,8 @@
  *
  * What a model with such experts is worth, test_models.c checks against transformers' numbers.
  */
-#include "cuda/host.h"
 #include "engine/device/ops.h"
+#include "engine/internal.h"
 #include "tests/emu/host/calls.h"
 #include "tests/engine/crew.h"
 #include "tests/engine/model/rig.h"
@@ -95,6 +95,37 @@ Test(host, nor_does_one_that_is_routed_by_groups, .timeout = 600) {
 Test(host, nor_does_one_of_packed_experts, .timeout = 600) {
   check("gpt-oss-mxfp4-bf16", HOST_EXPERTS_ALL);
   check("packed-awq-moe", HOST_EXPERTS_ALL);
+}
+
+enum { LONG_PROMPT = 180, MANY = 4 };
+
+static void make_long(client_t *c) {
+  for (int i = 0; i < MANY; i++) {
+    job_t *job = client_job(c, LONG_PROMPT, 3, i);
+    for (int k = 0; k < LONG_PROMPT; k++) job->prompt[k] %= CREW_VOCAB;
+    job->request.params.ignore_eos = true;
+    job->request.params.num_prompt_logprobs = 0;
+  }
+}
+
+/* The CPU back end gets 512 rows at a time. The prompts are one step, so three steps are all. */
+Test(host, a_step_may_have_more_rows_than_the_cpu_gets_at_once, .timeout = 300) {
+  engine_options_t o = alone("moe-qwen2-moe", HOST_EXPERTS_ALL);
+  client_t *want = client_run_all(&o, make_long);
+  o.num_blocks = 80;
+  o.max_num_seqs = MANY;
+  o.max_num_batched_tokens = MANY * LONG_PROMPT;
+  client_t *got = client_by_hand(&o);
+  make_long(got);
+  for (int i = 0; i < MANY; i++) ASSERT_EQ(client_submit(got, &got->jobs[i]), 0);
+  for (int i = 0; i < 1000 && got->num_done < MANY; i++) {
+    engine_iterate(got->engine);
+    client_drain(got);
+  }
+  client_expect_same(want, got, "720 rows");
+  ASSERT_LE(client_stats(got).steps, 3);
+  client_free(got);
+  client_free(want);
 }
 
 static void make_one(client_t *c) {
