@@ -1,10 +1,10 @@
 /* cpu_bench.c: linear layers and attention of the CPU back end beside the ceilings of this machine.
  *
  *   cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] [--quantised] [--attention]
- *             [--cpu-time]
+ *             [--experts] [--cpu-time]
  *
- * --attention leaves out linear layers and experts. --cpu-time runs one thread and takes its CPU
- * time for the clock: for a machine that does other work too.
+ * --attention leaves out linear layers and experts; --experts leaves out all others. --cpu-time
+ * runs one thread and takes its CPU time for the clock: for a machine that does other work too.
  * Ceilings are measured in the same run: memory read bandwidth of all threads over 1 GiB, and the
  * highest rate of the tier's own linear kernel on a problem that stays in the second-level cache.
  * Each figure is the best of several rounds. Shapes are those of a 494M model (hidden 896, ffn
@@ -406,7 +406,7 @@ static void bench_attentions(device_t *device, double bandwidth, int rounds) {
 int main(int argc, char **argv) {
   device_options_t options = {0};
   int rounds = 7;
-  bool ceilings_only = false, quantised_only = false, attention_only = false;
+  bool ceilings_only = false, quantised_only = false, attention_only = false, experts_only = false;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--quick") == 0)
       rounds = 2;
@@ -416,6 +416,8 @@ int main(int argc, char **argv) {
       quantised_only = true;
     else if (strcmp(argv[i], "--attention") == 0)
       attention_only = true;
+    else if (strcmp(argv[i], "--experts") == 0)
+      experts_only = true;
     else if (strcmp(argv[i], "--cpu-time") == 0)
       bench_clock = CLOCK_THREAD_CPUTIME_ID;
     else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
@@ -424,7 +426,7 @@ int main(int argc, char **argv) {
       options.isa = argv[++i];
     else
       return fprintf(stderr, "usage: cpu_bench [--threads N] [--isa TIER] [--quick] [--ceilings] "
-                             "[--quantised] [--attention] [--cpu-time]\n"),
+                             "[--quantised] [--attention] [--experts] [--cpu-time]\n"),
              64;
   }
   if (bench_clock != CLOCK_MONOTONIC) options.num_threads = 1; /* others have clocks of their own */
@@ -449,6 +451,9 @@ int main(int argc, char **argv) {
          ops_cpu.describe(device), bandwidth * 1e-9, peak * 1e-9,
          peak_rate(device, DTYPE_F32, rounds) * 1e-9);
   if (ceilings_only) return ops_cpu.close(device), 0;
+  for (int blocks = 0; blocks < 2 && experts_only; blocks++)
+    bench_experts(device, bandwidth, peak, blocks == 1, rounds);
+  if (experts_only) return ops_cpu.close(device), 0;
   if (!attention_only) bench_quantised(device, bandwidth, rounds);
   if (quantised_only) return ops_cpu.close(device), 0;
   if (!attention_only) bench_products(device, bandwidth, peak, rounds);
