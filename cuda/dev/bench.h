@@ -29,9 +29,10 @@ extern bench_t bench;
 void must(int status, const char *what); /* ends the program otherwise */
 #define MUST(call) must((int)(call), #call)
 
-typedef enum fill { FILL_ZERO, FILL_BF16, FILL_F32, FILL_E4M3 } fill_t;
+typedef enum fill { FILL_ZERO, FILL_BF16, FILL_F32, FILL_E4M3, FILL_BITS } fill_t;
 
-/* Device memory for one measurement, freed at its end. Random elements lie in (-2, 2). */
+/* Device memory for one measurement, freed at its end. Random elements lie in (-2, 2); FILL_BITS:
+ * all bits are random. */
 struct memory_t {
   std::vector<void *> taken;
   ~memory_t();
@@ -62,9 +63,17 @@ struct product_t {
   bool open();
 };
 
+/* The fastest of the library's algorithms for out[rows, cols] = in[rows, depth] w[cols, depth]^T,
+ * in bf16, in microseconds; infinity when none runs. */
+double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
+                       const std::vector<void *> &weights, void *out);
+
 void bench_decode();
 void bench_prefill();
 void bench_sampler();
 void bench_rest();
+/* `lib`: NULL where the machine has no cuBLASLt. False if a layer's bits are not those of its
+ * weights unpacked. */
+bool bench_packed(product_t *lib);
 
 #endif

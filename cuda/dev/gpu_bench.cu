@@ -1,14 +1,15 @@
 /* gpu_bench.cu: the kernels by the clock, beside the ceilings of the same run. Laboratory: never in
  * the product, started by scripts/gpu_check, a process for each part.
  *
- *   gpu_bench [--tiny] [ceiling] [decode] [prefill] [linear] [sampler] [rest]
+ *   gpu_bench [--tiny] [ceiling] [decode] [prefill] [linear] [packed] [sampler] [rest]
  *
  * One JSON object a line: {"part": ..., shape ..., "us": median time, and what it amounts to}. Data
  * are random, because products of zeros take less power and run at a higher clock. What a step
  * reads from memory is read cold: weights and keys rotate over four times the L2 cache. Calls are
- * replayed from a graph, as the product does. `rest` is what a step has besides: plan, norm, rope
- * and store, activation, experts, and a whole layer. --tiny shrinks every shape, to try the program
- * itself on the emulator.
+ * replayed from a graph, as the product does. `packed` compares layers of quantised weights with
+ * bf16, and their bits with those of the weights unpacked; the program ends with 1 if they differ.
+ * `rest` is what a step has besides: plan, norm, rope and store, activation, experts, and a whole
+ * layer. --tiny shrinks every shape, to try the program itself on the emulator.
  */
 #include "cuda/dev/bench.h"
 
@@ -36,6 +37,10 @@ __global__ void fill_kernel(uint64_t *out, size_t words, uint64_t seed, int kind
     x ^= x >> 31;
     if (kind == FILL_E4M3) { /* exponents of 2^-7 to 1: no NaN */
       out[i] = x & 0xbfbfbfbfbfbfbfbfu;
+      continue;
+    }
+    if (kind == FILL_BITS) {
+      out[i] = x;
       continue;
     }
     const float low = (float)(int32_t)(uint32_t)x * 0x1p-31f;
@@ -161,10 +166,8 @@ static double algorithm_us(product_t &lib, const operands_t &of,
                  calls, rounds);
 }
 
-/* The fastest of the library's algorithms for out[rows, cols] = in[rows, depth] w[cols, depth]^T,
- * in bf16; infinity when none runs. */
-static double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
-                              const std::vector<void *> &weights, void *out) {
+double best_product_us(product_t &lib, int rows, int cols, int depth, const void *in,
+                       const std::vector<void *> &weights, void *out) {
   operands_t of = {{}, {}, in, weights, out};
   cublasLtMatmulDesc_t &desc = of.desc;
   cublasLtMatrixLayout_t(&layouts)[3] = of.layouts;
@@ -210,8 +213,19 @@ __global__ void read_kernel(const uint4 *from, size_t count, uint32_t *sink) {
   if (mixed == 0x9E3779B9u) *sink = mixed; /* keeps the loads */
 }
 
+/* What the runtime says of the card, beside what the driver's tool does. */
+static void say_card() {
+  struct cudaDeviceProp card;
+  MUST(cudaGetDeviceProperties(&card, 0));
+  printf("{\"part\": \"card\", \"name\": \"%s\", \"capability\": \"%d.%d\", "
+         "\"multiprocessors\": %d, \"l2_mib\": %.1f}\n",
+         card.name, card.major, card.minor, bench.multiprocessors,
+         (double)bench.cold / 4 / (1 << 20));
+}
+
 static void bench_ceiling(product_t *lib) {
   memory_t memory;
+  say_card();
   const size_t bytes = bench.tiny ? 1 << 16 : (size_t)4 << 30;
   const uint4 *from = (const uint4 *)memory.take(bytes, FILL_BF16);
   uint32_t *sink = (uint32_t *)memory.take(4);
@@ -283,7 +297,8 @@ static void bench_linear(product_t *lib) {
 }
 
 int main(int argc, char **argv) {
-  static const char *const names[] = {"ceiling", "decode", "prefill", "linear", "sampler", "rest"};
+  static const char *const names[] = {"ceiling", "decode",  "prefill", "linear",
+                                      "packed",  "sampler", "rest"};
   std::vector<std::string> parts;
   int l2 = 0;
   setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -305,14 +320,15 @@ int main(int argc, char **argv) {
   MUST(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
   bench.cold = (size_t)l2 * 4;
   product_t library; /* half a gigabyte of it is loaded */
-  const bool has_products = wanted("ceiling") || wanted("linear");
+  const bool has_products = wanted("ceiling") || wanted("linear") || wanted("packed");
   product_t *lib = has_products && library.open() ? &library : nullptr;
   wake_up();
   if (wanted("ceiling")) bench_ceiling(lib);
   if (wanted("decode")) bench_decode();
   if (wanted("prefill")) bench_prefill();
   if (wanted("linear")) bench_linear(lib);
+  const bool good = !wanted("packed") || bench_packed(lib);
   if (wanted("sampler")) bench_sampler();
   if (wanted("rest")) bench_rest();
-  return 0;
+  return good ? 0 : 1;
 }

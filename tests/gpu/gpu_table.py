@@ -63,6 +63,19 @@ def linear_row(r, read):
     return [f"linear {r['layer']} x {r['rows']}", f"{r['us']:.1f} us", ", ".join(said)]
 
 
+def packed_row(r, read):
+    share, unpacked = percent(ratio(r.get("tb_s"), read)), r.get("unpack_us")
+    said = [f"{times(ratio(r['bf16_us'], r['us'])) or '?'} bf16"]
+    if share and r["rows"] <= 32:
+        said.append(f"{share} of the read ceiling")
+    if unpacked:
+        said.append(f"{times(ratio(r['bf16_us'], r['bf16_us'] + unpacked)) or '?'} unpacked first")
+    if not r["equal"]:
+        said.append("other bits than unpacked weights")
+    return [f"packed {r['layer']} {r['weights']} x {r['rows']}", f"{r['us']:.1f} us",
+            ", ".join(said)]
+
+
 def serve_row(r, _):
     return [f"decode {r['model']} x {r['concurrency']}",
             f"{r['figures']['output_tokens_per_s']:.0f} tokens/s", "prompts included"]
@@ -92,6 +105,8 @@ def device_row(r, _):
 
 FIGURES = {
     "device": device_row,
+    "card": lambda r, _: [f"card {r['name']}", f"{r['multiprocessors']} multiprocessors",
+                          f"capability {r['capability']}, L2 {r['l2_mib']} MiB"],
     "clock": lambda r, _: [f"clock in {r['what']}", f"{r['least_mhz']} to {r['most_mhz']} MHz",
                            f"up to {r['most_w']} W, {r['most_c']} C, of {r['looks']} looks"],
     "ceiling": lambda r, _: [f"ceiling {r['what']}",
@@ -101,6 +116,7 @@ FIGURES = {
     "prefill": lambda r, _: [f"prefill {r['kernel']} {r.get('pages', '')} {r['queries']} of "
                              f"{r['len']}", f"{r['us']:.0f} us", f"{r['tflop_s']:.0f} TFLOP/s"],
     "linear": linear_row,
+    "packed": packed_row,
     "sampler": lambda r, _: [f"sampler {r['logits']} x {r['rows']}", f"{r['us']:.1f} us", ""],
     "rest": lambda r, read: [f"{r['what']} {r['shape']}", f"{r['us']:.2f} us",
                              f"{percent(ratio(r.get('tb_s'), read))} of the read ceiling"
@@ -215,6 +231,37 @@ def skinny_mean(results):
     return quotients and f"{product ** (1 / len(quotients)):.2f} x over {len(quotients)} shapes"
 
 
+def packed_us(r):
+    """The faster way of a packed layer: to unpack while it multiplies, or before."""
+    return min(r["us"], r["bf16_us"] + r["unpack_us"]) if r.get("unpack_us") else r["us"]
+
+
+def packed_worst(least, most, weights="", loss=False):
+    """Of all packed layers with so many rows the one that gains least over bf16."""
+    def made(results):
+        found = [(r["bf16_us"] / packed_us(r), r) for r in rows(results, "packed")
+                 if least <= r["rows"] <= most and r.get("us") and r.get("bf16_us") and
+                 r["weights"].startswith(weights)]
+        if not found:
+            return None
+        gain, worst = min(found, key=lambda pair: pair[0])
+        return (f"{times(1 / gain if loss else gain)} at worst ({worst['layer']}, "
+                f"{worst['weights']}, {worst['rows']} rows)")
+    return made
+
+
+def packed_share(results):
+    read = ceiling(results)
+    shares = [r["tb_s"] / read for r in rows(results, "packed")
+              if read and r.get("tb_s") and r["rows"] <= 16]
+    return shares and f"{min(shares):.0%} to {max(shares):.0%}"
+
+
+def packed_bits(results):
+    found = [r["equal"] for r in rows(results, "packed")]
+    return found and f"{sum(found)} of {len(found)}"
+
+
 def forward(results):
     gemm = max((r["tflop_s"] for r in rows(results, "ceiling") if r.get("tflop_s")), default=None)
     found = value(results, "first", "tflop_s", model="Llama-3.1-8B", prompt=8192)
@@ -284,6 +331,11 @@ GOALS = [
     ("paged prefill against contiguous", "<= 3 % loss", paged),
     ("skinny product, 1 row, 100 MB and more", ">= 95 % of the read ceiling", skinny_one),
     ("skinny products, up to 16 rows", ">= 1.10 x cuBLASLt's best", skinny_mean),
+    ("packed layers, up to 16 rows", ">= 85 % of the read ceiling", packed_share),
+    ("packed layers against bf16, below 4,096 rows", ">= 1.0 x", packed_worst(1, 4095)),
+    ("4 bits against bf16, 64 rows", ">= 1.5 x", packed_worst(64, 64, "4 bits")),
+    ("packed layers, 4,096 rows", "<= 1.1 x the time of bf16", packed_worst(4096, 4096, loss=True)),
+    ("packed layers, bits of the weights unpacked", "all", packed_bits),
     ("8B, 1 request", ">= 88 % of the floor", step_goal("Llama-3.1-8B", 1)),
     ("1B, 1 request", ">= 80 % of the floor", step_goal("Llama-3.2-1B", 1)),
     ("8B, 64 requests at 1k", ">= 80 % of the floor", step_goal("Llama-3.1-8B", 64)),
