@@ -11,7 +11,6 @@
 
 enum { FRAME = 400, HALF = FRAME / 2, BINS = HALF + 1, CENTRE = FRAME / 2 };
 enum { LANES = 4 }; /* frames that are transformed at once */
-_Static_assert((int)MEL_ROWS % (int)LANES == 0, "whole groups of frames");
 static const double PI = 3.14159265358979323846;
 static const double COS_72 = 0.30901699437494742410, SIN_72 = 0.95105651629515357212;
 static const double COS_144 = -0.80901699437494742410, SIN_144 = 0.58778525229247312917;
@@ -211,25 +210,35 @@ static void mel_rows(const mel_t *mel, double frames[FRAME][LANES], float *out) 
   }
 }
 
-void mel_windows(const mel_t *mel, const float *samples, size_t count, size_t windows, float *out) {
-  const size_t total = (size_t)mel->bands * MEL_ROWS * windows;
-  const int64_t length = (int64_t)windows * MEL_SAMPLES;
+/* The first `num_rows` rows of a sound of `length` samples, of which those from `count` on are 0.
+ */
+static void make_rows(const mel_t *mel, const float *samples, size_t count, int64_t length,
+                      int64_t num_rows, float *out) {
+  const int64_t bands = mel->bands;
   double frames[FRAME][LANES];
-  float top = -10;
-  for (int64_t t = 0; t < (int64_t)windows * MEL_ROWS; t += LANES) {
-    const int64_t first = t * MEL_HOP - CENTRE;
-    float *rows = out + (size_t)t * (size_t)mel->bands;
+  float rows[LANES * MEL_BANDS_MAX], top = -10;
+  for (int64_t t = 0; t < num_rows; t += LANES) {
+    const int64_t first = t * MEL_HOP - CENTRE, own = MIN(LANES, num_rows - t);
     if (first >= (int64_t)count && first + FRAME + LANES * MEL_HOP < length) {
-      for (int64_t i = 0; i < LANES * mel->bands; i++) rows[i] = -10; /* silence behind the end */
-      continue;
+      for (int64_t i = 0; i < own * bands; i++) rows[i] = -10; /* silence behind the end */
+    } else {
+      for (int i = 0; i < FRAME; i++)
+        for (int l = 0; l < LANES; l++)
+          frames[i][l] = sample_at(samples, count, length, first + l * MEL_HOP + i);
+      mel_rows(mel, frames, rows);
     }
-    for (int i = 0; i < FRAME; i++)
-      for (int l = 0; l < LANES; l++)
-        frames[i][l] = sample_at(samples, count, length, first + l * MEL_HOP + i);
-    mel_rows(mel, frames, rows);
+    memcpy(out + t * bands, rows, (size_t)(own * bands) * sizeof *rows);
   }
-  for (size_t i = 0; i < total; i++) top = MAX(top, out[i]);
-  for (size_t i = 0; i < total; i++) out[i] = (MAX(out[i], top - 8) + 4) / 4;
+  for (int64_t i = 0; i < num_rows * bands; i++) top = MAX(top, out[i]);
+  for (int64_t i = 0; i < num_rows * bands; i++) out[i] = (MAX(out[i], top - 8) + 4) / 4;
+}
+
+void mel_windows(const mel_t *mel, const float *samples, size_t count, size_t windows, float *out) {
+  make_rows(mel, samples, count, (int64_t)windows * MEL_SAMPLES, (int64_t)windows * MEL_ROWS, out);
+}
+
+void mel_sound(const mel_t *mel, const float *samples, size_t count, float *out) {
+  make_rows(mel, samples, count, (int64_t)count, (int64_t)mel_sound_rows(count), out);
 }
 
 void mel_window(const mel_t *mel, const float *samples, size_t count, float *out) {

@@ -29,6 +29,13 @@ void mel_window(const mel_t *mel, const float *samples, size_t count, float *out
 /* The same of `windows` windows, one behind another, as one sound: a frame at the end of one sees
  * the next, and the largest value is that of all. out: (windows MEL_ROWS, bands). */
 void mel_windows(const mel_t *mel, const float *samples, size_t count, size_t windows, float *out);
+/* A sound as it is, mirrored at its own end, without silence behind it (Qwen3ASRFeatureExtractor):
+ * mel_sound_rows(count) rows, of MEL_SOUND_MIN samples or more. out: (rows, bands). */
+enum { MEL_SOUND_MIN = 201 }; /* its ends are mirrored */
+static inline size_t mel_sound_rows(size_t count) {
+  return count / MEL_HOP;
+}
+void mel_sound(const mel_t *mel, const float *samples, size_t count, float *out);
 void mel_free(mel_t *mel);
 
 #endif

@@ -6,6 +6,8 @@
 
 mel.jsonl           a signal (tests/engine/audio/signals.h draws the same), and some values of the
                     spectrogram that WhisperFeatureExtractor makes of it, computed in double
+mel_sounds.jsonl    the same without silence behind the signal, as Qwen3ASRFeatureExtractor has it,
+                    which computes in fp32 and must be near
 speech_rules.jsonl  logits, the output so far, and which ids WhisperTimeStampLogitsProcessor and
                     SuppressTokensAtBeginLogitsProcessor leave
 speech_align.jsonl  drawn weights of cross attention, and the rows of the encoder at which
@@ -90,6 +92,37 @@ def mel():
                          "level": level, "sum": float(whole.sum()),
                          "values": [[r, b, round(float(whole[b, r]), 7)] for r, b in places]})
     write("mel.jsonl", rows)
+    mel_sounds(random)
+
+
+SOUNDS = [("silence", 8000, 0, 0), ("tone", 8159, 440, 0.5), ("tone", 8160, 3999, 1),
+          ("noise", 8001, 7, 1), ("noise", 12345, 11, 0.01), ("impulse", 16000, 15999, 1),
+          ("impulse", 16079, 15980, 0.5), ("noise", 48000, 13, 30000), ("noise", 201, 3, 0.5),
+          ("noise", 480, 4, 0.5), ("noise", 1599, 5, 0.5)]
+
+
+def mel_sounds(random):
+    from transformers import Qwen3ASRFeatureExtractor, WhisperFeatureExtractor
+    rows = []
+    for i, (kind, count, number, level) in enumerate(SOUNDS):
+        bands = (128, 80)[i % 2]
+        samples = signal(kind, count, number, level)
+        extractor = WhisperFeatureExtractor(feature_size=bands)
+        # pylint: disable-next=protected-access
+        whole = extractor._np_extract_fbank_features(samples[None].astype(np.float64), "cpu")[0]
+        own = Qwen3ASRFeatureExtractor(feature_size=bands, min_length=0)(
+            samples, sampling_rate=RATE, padding=True, n_window=0).input_features[0].numpy()
+        assert whole.shape == own.shape == (bands, count // 160)
+        assert np.abs(whole - own).max() < 1e-3, np.abs(whole - own).max()
+        last = count // 160 - 1
+        places = [(max(row, 0), band) for row in (0, last - 2, last - 1, last)
+                  for band in (0, 5, bands - 1)]
+        places += [(int(random.integers(last + 1)), int(random.integers(bands)))
+                   for _ in range(30)]
+        rows.append({"bands": bands, "kind": kind, "count": count, "number": number,
+                     "level": level, "sum": float(whole.sum()),
+                     "values": [[r, b, round(float(whole[b, r]), 7)] for r, b in places]})
+    write("mel_sounds.jsonl", rows)
 
 
 # ---- rules ----

@@ -1,5 +1,5 @@
-/* test_mel.c: spectrograms against transformers (tests/vectors/mel.jsonl, which
- * scripts/vectors/speech.py wrote), and what no reference is needed for. */
+/* test_mel.c: spectrograms against transformers (tests/vectors/mel.jsonl and mel_sounds.jsonl,
+ * which scripts/vectors/speech.py wrote), and what no reference is needed for. */
 #include "engine/audio/mel.h"
 #include "engine/base/json.h"
 #include "tests/engine/audio/signals.h"
@@ -14,7 +14,8 @@ static double number_of(const json_t *row, const char *name) {
   return value;
 }
 
-static void compare(const json_t *row) {
+/* `whole`: of a sound without silence behind it, else of a window. */
+static void compare(const json_t *row, bool whole) {
   char kind[16];
   const json_t *named = json_get(row, "kind");
   snprintf(kind, sizeof kind, "%.*s", (int)named->length, named->text);
@@ -22,12 +23,16 @@ static void compare(const json_t *row) {
   const int32_t bands = (int32_t)number_of(row, "bands");
   float *samples =
       signal_make(kind, count, (int64_t)number_of(row, "number"), number_of(row, "level"));
-  float *out = calloc((size_t)MEL_ROWS * (size_t)bands, sizeof *out);
+  const size_t values = (whole ? mel_sound_rows(count) : MEL_ROWS) * (size_t)bands;
+  float *out = calloc(values, sizeof *out);
   mel_t *mel = mel_new(bands);
   cr_assert(out != NULL && mel != NULL);
-  mel_window(mel, samples, count, out);
+  if (whole)
+    mel_sound(mel, samples, count, out);
+  else
+    mel_window(mel, samples, count, out);
   double sum = 0, worst = 0;
-  for (size_t i = 0; i < (size_t)MEL_ROWS * (size_t)bands; i++) sum += (double)out[i];
+  for (size_t i = 0; i < values; i++) sum += (double)out[i];
   JSON_EACH(value, json_get(row, "values")) {
     double place[3];
     int i = 0;
@@ -36,15 +41,15 @@ static void compare(const json_t *row) {
     worst = fmax(worst, fabs(ours - place[2]));
   }
   EXPECT_LE_FOR(worst, 1e-5, "%s of %zu, %d bands", kind, count, bands);
-  EXPECT_LE_FOR(fabs(sum - number_of(row, "sum")) / (MEL_ROWS * bands), 1e-6, "%s of %zu, %d bands",
+  EXPECT_LE_FOR(fabs(sum - number_of(row, "sum")) / (double)values, 1e-6, "%s of %zu, %d bands",
                 kind, count, bands);
   mel_free(mel);
   free(samples);
   free(out);
 }
 
-Test(mel, windows_are_those_of_transformers) {
-  FILE *vectors = fopen("tests/vectors/mel.jsonl", "r");
+static int compare_all(const char *name, bool whole) {
+  FILE *vectors = fopen(name, "r");
   char *text = NULL;
   size_t capacity = 0;
   int count = 0;
@@ -53,12 +58,21 @@ Test(mel, windows_are_those_of_transformers) {
     json_doc_t *doc = NULL;
     inferd_error_t error = {0};
     ASSERT_EQ(json_parse(text, (size_t)length, &json_limits_request, &doc, &error), 0);
-    compare(json_root(doc));
+    compare(json_root(doc), whole);
     json_free(doc);
   }
   fclose(vectors);
   free(text);
-  ASSERT_LE(32, count);
+  return count;
+}
+
+Test(mel, windows_are_those_of_transformers) {
+  ASSERT_LE(32, compare_all("tests/vectors/mel.jsonl", false));
+}
+
+/* Mirrored at their own end: the last frame sees it. */
+Test(mel, sounds_are_those_of_transformers) {
+  ASSERT_LE(10, compare_all("tests/vectors/mel_sounds.jsonl", true));
 }
 
 /* What lies behind 30 s is not read, and what is missing is silence. */
