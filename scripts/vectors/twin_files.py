@@ -99,6 +99,7 @@ AROUND = {
     "ovis": around("Ovis", ["llm_config"], "llm.", ["visual_tokenizer.head", "vte"]),
     "qwen3_omni": around("Qwen3OmniMoeForConditionalGeneration", *THINKER,
                          named("qwen3_omni_moe_text")),
+    "qwen3_asr_own": around("Qwen3ASRForConditionalGeneration", *THINKER, named("qwen3_asr_text")),
     "qwen2_5_omni_model": around("Qwen2_5OmniModel", *THINKER, named("qwen2_5_omni_text")),
     "qwen2_5_omni_whole": around("Qwen2_5OmniForConditionalGeneration", *THINKER,
                                  named("qwen2_5_omni_text")),

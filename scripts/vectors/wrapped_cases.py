@@ -112,6 +112,12 @@ glm_asr = hear("GlmAsrForConditionalGeneration", "glmasr", {
     **HEARING, "model_type": "glmasr_encoder"})
 
 
+def qwen3_asr(text, *how, **more):
+    return hear("Qwen3ASRForConditionalGeneration", "qwen3_asr", {
+        **HEARING, "model_type": "qwen3_asr_encoder", "num_mel_bins": 8,
+        "downsample_hidden_size": 4, "output_dim": text["hidden_size"]})(text, *how, **more)
+
+
 def ovis2(text, *how):
     return ovis2_plain(text, *how, vocab_size=text["vocab_size"], hidden_size=text["hidden_size"])
 
@@ -222,7 +228,8 @@ DRAWS = {
     "got_ocr2": draw(got_ocr2, qwen2), "janus": draw(janus, llama),
     "deepseek_vl": draw(deepseek_vl, llama), "audioflamingo3": draw(audio_flamingo3, qwen2),
     "qwen2_audio": draw(qwen2_audio, qwen2), "voxtral": draw(voxtral, llama),
-    "glmasr": draw(glm_asr, llama), "glm_ocr": draw(glm_ocr, glm4v_text),
+    "qwen3_asr": draw(qwen3_asr, qwen3), "glmasr": draw(glm_asr, llama),
+    "glm_ocr": draw(glm_ocr, glm4v_text),
     "paddleocr_vl": draw(paddleocr, llama), "qwen2_5_omni": draw(qwen2_5_omni, qwen2),
     "qwen3_omni_moe": draw(qwen3_omni, qwen3_moe),
     "kimi_k25": draw(kimi_k25, deepseek_v3, projection_hidden_size=16),
@@ -239,7 +246,8 @@ WITH_STATES = ("lfm3_vl", "minicpmv4_6", "minicpmv4_7", "minicpm_ocr")
 INSIDE = {"chat_qwen2": "qwen2", "chat_qwen3_moe": "qwen3_moe", "chat_phi3": "phi3",
           "nano_vl_llama": "llama", "ovis2_5": "qwen3", "kimi_vl": "deepseek_v3",
           "ovis": "qwen2", "qwen2_5_omni_model": "qwen2", "qwen2_5_omni_whole": "qwen2",
-          "qwen3_omni": "qwen3_moe", "dots_ocr": "qwen2", "phi3_v": "phi3",
+          "qwen3_omni": "qwen3_moe", "qwen3_asr_own": "qwen3", "dots_ocr": "qwen2",
+          "phi3_v": "phi3",
           "nano_vl_nemotron_h": "nemotron_h", "chat_internlm2": "internlm2",
           "gemma3n_seen": "gemma3n"}
 TWINS = {kind: kind for kind in INSIDE}
@@ -281,4 +289,6 @@ CASES = {
                                           projector_hidden_size=16)),
     "wrapped-minicpmv4-6": ("plain", minicpm_v46(qwen3_5(
         48, 2, 1, 64, num_hidden_layers=2, full_attention_interval=2, **TINY), insert_layer_id=0)),
+    "wrapped-qwen3-asr": ("plain", qwen3_asr(qwen3(48, 2, 1, 64, head_dim=32, **TINY), True)),
+    "wrapped-qwen3-asr-own": ("qwen3_asr_own", qwen3(48, 2, 1, 64, head_dim=32, **TINY)),
 }

@@ -16,6 +16,7 @@ typedef struct config_reader {
   const char *gguf;    /* the architecture of a GGUF file whose metadata are read, or NULL */
   bool encoder;        /* the encoder before a decoder is read, not the decoder */
   const json_t *outer; /* has the keys that `root` lacks, or NULL (text_config of a wrapper) */
+  bool is_own;         /* `outer` is wrapper_t.own */
   int code;            /* 0 or the first error */
   inferd_error_t *error;
 } config_reader_t;

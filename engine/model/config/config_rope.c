@@ -16,30 +16,13 @@ enum { PHI3_ORIGINAL_MAX = 4096 };
 
 /* Keys that a rope dict may hold. */
 static const char *const rope_keys[] = {
-    "rope_type",
-    "type",
-    "rope_theta",
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "beta_fast",
-    "beta_slow",
-    "original_max_position_embeddings",
-    "attention_factor",
-    "attn_factor",
-    "truncate",
-    "finetuned",
-    "partial_rotary_factor",
-    "short_factor",
-    "long_factor",
-    "short_mscale",
-    "long_mscale",
-    "mscale",
-    "mscale_all_dim",
-    "alpha",
+    "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast",
+    "beta_slow", "original_max_position_embeddings", "attention_factor", "attn_factor", "truncate",
+    "finetuned", "partial_rotary_factor", "short_factor", "long_factor", "short_mscale",
+    "long_mscale", "mscale", "mscale_all_dim", "alpha",
     /* read_mrope */
-    "mrope_section",
-    "mrope_interleaved",
+    "mrope_section", "mrope_interleaved",
+    "interleaved", /* beside mrope_interleaved in files of Qwen; nobody reads it */
 };
 /* Of families with query_growth. */
 static const char *const growth_keys[] = {"llama_4_scaling_beta", "max_position_embeddings"};

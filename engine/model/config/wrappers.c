@@ -51,6 +51,7 @@ static const wrapper_t wrappers[] = {
     WRAPPER("Qwen2_5OmniForConditionalGeneration", "qwen2_5_omni_text", .within = "thinker_config"),
     WRAPPER("Qwen2_5OmniModel", "qwen2_5_omni_text", .within = "thinker_config"),
     WRAPPER("Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_text", .tied = false),
+    WRAPPER("Qwen3ASRForConditionalGeneration", "qwen3", .tied = true, .own = "thinker_config"),
     WRAPPER("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe_text",
             .within = "thinker_config"),
     WRAPPER("Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_text", .tied = false),
@@ -64,7 +65,8 @@ static const wrapper_t wrappers[] = {
 /* Names in text_config that stand for a family of another name. */
 static const struct {
   const char *type, *family;
-} aliases[] = {{"kimi_k2", "deepseek_v3"}, {"exaone4_5_text", "exaone4"}};
+} aliases[] = {
+    {"kimi_k2", "deepseek_v3"}, {"exaone4_5_text", "exaone4"}, {"qwen3_asr_text", "qwen3"}};
 
 /* The reference of a wrapper leaves out the factor or cap of the logits that the text model has
  * when it stands alone, other programs do not; so it is unknown which of them a file means. */
@@ -85,7 +87,8 @@ const wrapper_t *family_wrapper(const char *architecture, size_t length) {
 /* The object that has the keys of the text model, or NULL. reader->outer becomes what is around. */
 static const json_t *find_text(config_reader_t *reader, const wrapper_t *wrapper) {
   const char *const key = wrapper->text_key != NULL ? wrapper->text_key : "text_config";
-  const char *const path[] = {wrapper->within, key};
+  reader->is_own = wrapper->own != NULL && json_get(reader->root, wrapper->own) != NULL;
+  const char *const path[] = {reader->is_own ? wrapper->own : wrapper->within, key};
   const json_t *place = reader->root;
   for (size_t i = 0; i < ARRAY_LEN(path); i++) {
     if (path[i] == NULL) continue;
@@ -135,9 +138,10 @@ bool config_ties(config_reader_t *reader, const wrapper_t *wrapper, const family
   outer.root = reader->outer;
   outer.outer = inner.outer = NULL;
   bool tied = false;
-  if (!wrapper->ties_inside)
+  const bool inside = wrapper->ties_inside || reader->is_own;
+  if (!inside)
     tied = config_bool(&outer, KEYS("tie_embedding", "tie_word_embeddings"), wrapper->tied);
-  if (!tied && (wrapper->text_ties || wrapper->ties_inside))
+  if (!tied && (wrapper->text_ties || inside))
     tied = config_bool(&inner, KEYS("tie_word_embeddings"), family->tied);
   if (outer.code != 0) reader->code = outer.code;
   if (inner.code != 0) reader->code = inner.code;

@@ -137,6 +137,7 @@ typedef struct wrapper {
   const char *text_type; /* model_type of a text_config that names none */
   const char *text_key;  /* instead of text_config; "" = its keys stand outside */
   const char *within;    /* the object that has text_config, or NULL */
+  const char *own;       /* the same of the files of who made the model; there its key ties */
   bool tied;             /* class default of tie_word_embeddings, which stands outside */
   bool text_ties;        /* the key of text_config ties, too */
   bool ties_inside;      /* that key alone does */
