@@ -378,7 +378,7 @@ void sight_say(const engine_t *engine) {
   if (hears ? sound_layout(&sight->vision.sound, samples, &layout, &windows, &ignored) != 0
             : vision_layout(&sight->vision.processor, 1024, 768, true, &layout, &ignored) != 0)
     return;
-  const tower_grid_t grid = {(int32_t)layout.grid_height, (int32_t)layout.grid_width};
+  const tower_grid_t grid = {(int32_t)layout.grid_height, (int32_t)layout.grid_width, 0};
   engine_say(engine, "%s is %u tokens, and takes as long as %d more",
              hears ? "sounds    one of 30 s" : "images    one of 1024 x 768", layout.tokens,
              cost_in_tokens(sight, grid, (int32_t)layout.views));

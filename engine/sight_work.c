@@ -111,7 +111,7 @@ static bool begin(engine_t *engine) {
   look->request = group->request;
   look->image = image;
   look->charged = 0;
-  const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width};
+  const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width, 0};
   for (uint32_t i = 0; i < layout->views; i++) look->grids[i] = grid;
   tower_choose(sight->tower, run);
   write_rest(sight, look);

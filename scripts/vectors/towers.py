@@ -204,6 +204,40 @@ def voxtral(dtype="float32"):
                              "intermediate_size": 64, "max_source_positions": 12}}
 
 
+def audioflamingo3(dtype="float32", **more):
+    """The least sound with a token, an odd number of positions; an MLP behind the means."""
+    made = qwen2_audio(dtype)
+    hearing = {"model_type": "audioflamingo3_encoder", "num_mel_bins": 6, "hidden_size": 16,
+               "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20,
+               "max_source_positions": 12}
+    del made["audio_token_index"]
+    return {**made, "architectures": ["AudioFlamingo3ForConditionalGeneration"],
+            "model_type": "audioflamingo3", "audio_token_id": PAD, "audio_config": hearing, **more}
+
+
+def glmasr(dtype="float32"):
+    """Whole windows; half of each head turns by the position."""
+    return {"architectures": ["GlmAsrForConditionalGeneration"], "model_type": "glmasr",
+            "dtype": dtype, "tie_word_embeddings": True, "audio_token_id": PAD,
+            "text_config": {**SMALL, "model_type": "llama", "tie_word_embeddings": True},
+            "audio_config": {"model_type": "glmasr_encoder", "num_mel_bins": 6, "hidden_size": 16,
+                             "num_hidden_layers": 2, "num_attention_heads": 2,
+                             "intermediate_size": 64, "rope_parameters": {
+                                 "rope_type": "default", "rope_theta": 500.0,
+                                 "partial_rotary_factor": 0.5}}}
+
+
+def qwen3_asr(dtype="float32"):
+    """Attention over two chunks."""
+    return {"architectures": ["Qwen3ASRForConditionalGeneration"], "model_type": "qwen3_asr",
+            "dtype": dtype, "tie_word_embeddings": True, "audio_token_id": PAD,
+            "text_config": {**SMALL, "model_type": "qwen3", "tie_word_embeddings": True},
+            "audio_config": {"model_type": "qwen3_asr_encoder", "num_mel_bins": 11, "d_model": 16,
+                             "encoder_layers": 2, "encoder_attention_heads": 2,
+                             "encoder_ffn_dim": 20, "downsample_hidden_size": 5,
+                             "n_window_infer": 200, "output_dim": SMALL["hidden_size"]}}
+
+
 LARGE = {"use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0,
          "attention_k_eq_v": True, "num_global_key_value_heads": 1}
 
@@ -241,6 +275,12 @@ CASES = {
     "qwen2-audio-bf16": qwen2_audio("bfloat16"),
     "voxtral": voxtral(),
     "voxtral-bf16": voxtral("bfloat16"),
+    "audioflamingo3": audioflamingo3(),
+    "audioflamingo3-bf16": audioflamingo3("bfloat16", projector_bias=False),
+    "glmasr": glmasr(),
+    "glmasr-bf16": glmasr("bfloat16"),
+    "qwen3-asr": qwen3_asr(),
+    "qwen3-asr-bf16": qwen3_asr("bfloat16"),
 }
 PACKED = ("llava_next", "llava_onevision")
 PICTURES = [(10, 40), (30, 28)]  # height, width
@@ -274,7 +314,28 @@ def draw(model, dtype):
 
 
 def hears(model):
-    return model.config.model_type in ("qwen2_audio", "voxtral")
+    return model.config.model_type in ("qwen2_audio", "voxtral", "audioflamingo3", "glmasr",
+                                       "qwen3_asr")
+
+
+def most_positions(model):
+    """Of a window; GLM-ASR has no table of them."""
+    return getattr(model.config.audio_config, "max_source_positions", 12)
+
+
+def chunks(pixels, grids):
+    """Features and mask of Qwen3-ASR: chunks of 100 rows of the eight rows of each position."""
+    made, masks, first = [], [], 0
+    for _, count in grids:
+        rows = pixels[first:first + count].view(8 * count, -1)
+        own = torch.cat([torch.nn.functional.pad(part, (0, 0, 0, 104 - len(part)))[:100]
+                         for part in rows.split(104)])
+        made.append(own)
+        masks.append(torch.arange(len(own)) < count // 13 * 100 + count % 13 * 8)
+        first += count
+    return {"input_features": torch.nn.utils.rnn.pad_sequence(made, batch_first=True).mT,
+            "input_features_mask": torch.nn.utils.rnn.pad_sequence(masks,
+                                                                   batch_first=True).long()}
 
 
 def spectrograms(pixels, grids, rows):
@@ -291,7 +352,12 @@ def spectrograms(pixels, grids, rows):
 def draw_pixels(model, grids, columns):
     if not hears(model):
         return torch.randn(sum(h * w for h, w in grids), columns)
-    rows, made = 2 * model.config.audio_config.max_source_positions, []
+    if model.config.model_type == "qwen3_asr":
+        made = torch.randn(sum(w for _, w in grids), 8, columns // 8)
+        places = torch.cat([torch.arange(w) for _, w in grids])
+        made[places % 13 == 12, 4:] = 0  # a chunk has 100 rows
+        return made.flatten(1)
+    rows, made = 2 * most_positions(model), []
     for _, count in grids:
         own = torch.randn(rows, columns // 5)
         own[2 * count + 1:] = 0
@@ -307,10 +373,12 @@ def is_flat(model):
 
 def merge_of(config):
     """Patches of a side of what becomes one row."""
-    if config.model_type == "qwen2_audio":
+    if config.model_type in ("qwen2_audio", "audioflamingo3"):
         return 2 ** 0.5
-    if config.model_type == "voxtral":
+    if config.model_type in ("voxtral", "glmasr"):
         return 2
+    if config.model_type == "qwen3_asr":
+        return 1
     if config.model_type == "internvl":
         return round(1 / config.downsample_ratio)
     sight = config.vision_config
@@ -333,13 +401,17 @@ def views_of(model):
 
 def show(model, pixels, grids):
     """What the model takes: rows of patches, or pictures that are put together of them."""
+    if model.config.model_type == "qwen3_asr":
+        return chunks(pixels, grids)
     if hears(model):
-        rows = 2 * model.config.audio_config.max_source_positions
+        rows = 2 * most_positions(model)
         lengths = torch.tensor([[2 * count] for _, count in grids])
+        made = {"input_features": spectrograms(pixels, grids, rows)}
         if model.config.model_type == "voxtral":
-            return {"input_features": spectrograms(pixels, grids, rows)}
-        return {"input_features": spectrograms(pixels, grids, rows),
-                "feature_attention_mask": (torch.arange(rows) < lengths).long()}
+            return made
+        mask = "input_features_mask" if model.config.model_type != "qwen2_audio" else (
+            "feature_attention_mask")
+        return {**made, mask: (torch.arange(rows) < lengths).long()}
     if not is_flat(model):
         return {"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, *g] for g in grids])}
     if model.config.model_type == "gemma4":
@@ -376,7 +448,7 @@ def see(model, pixels, grids):
     """[rows, deep.0, ...] of transformers."""
     inputs = show(model, pixels, grids)
     with torch.no_grad():
-        if model.config.model_type == "voxtral":
+        if hears(model) and model.config.model_type != "qwen2_audio":
             return [model.model.get_audio_features(**inputs, return_dict=True).pooler_output]
         if hears(model):
             tower, counts = model.model.audio_tower, [count for _, count in grids]
@@ -446,9 +518,11 @@ def shapes(model):
     """Grids of the images of a case, and the numbers of a patch."""
     if hears(model):
         hearing = model.config.audio_config
-        if model.config.model_type == "voxtral":
-            return [(1, hearing.max_source_positions)] * 4, 5 * hearing.num_mel_bins
-        return [(1, hearing.max_source_positions), (1, 2), (1, 8), (1, 7)], 5 * hearing.num_mel_bins
+        if model.config.model_type == "qwen3_asr":
+            return [(1, 43), (1, 13), (1, 26), (1, 5)], 8 * hearing.num_mel_bins
+        if model.config.model_type in ("voxtral", "glmasr"):
+            return [(1, most_positions(model))] * 4, 5 * hearing.num_mel_bins
+        return [(1, most_positions(model)), (1, 2), (1, 8), (1, 7)], 5 * hearing.num_mel_bins
     sight = model.config.vision_config
     if not is_flat(model):
         return GRIDS, 3 * sight.temporal_patch_size * sight.patch_size ** 2

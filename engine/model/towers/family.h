@@ -10,6 +10,8 @@
 typedef enum tower_role {
   TOWER_PATCH,      /* [d, patch_columns]; of sounds the first convolution, [d, 3 bands] */
   TOWER_CONV,       /* [d, 3 d] the second one */
+  TOWER_CONV_3,     /* of chunks [C, 9 C], as the second one then; the first one is [C, 9] */
+  TOWER_CONV_OUT,   /* of chunks [d, C frequencies] */
   TOWER_POSITIONS,  /* [table_side^2, d]; with a class [1 + table_side^2, d], its own first; of
                      * TABLE_OF_AXES [2, table_side, d], columns first; of TABLE_OF_LINE
                      * [table_side, d] */
@@ -63,7 +65,12 @@ typedef struct tower_family {
   const char *around;     /* model_type of config.json; NULL = that of vision_config says enough */
   const char *model_type; /* of vision_config, or, if it hears, of audio_config */
   bool hears;
-  bool hears_silence; /* windows of a sound are whole: with the silence behind it */
+  bool writes;          /* down what is said: the model is made for that */
+  int32_t windows_max;  /* of 30 s, of a sound; 0 of chunks */
+  int32_t samples_min;  /* of chunks: silence stands behind a shorter sound */
+  bool hears_silence;   /* windows of a sound are whole: with the silence behind it */
+  bool rows_of_silence; /* which becomes rows, too */
+  bool joins_windows;   /* one spectrogram of all of them, else each has its own */
   /* Of the names of the tower, of the merger, NULL there = the same, and of TOWER_LINE; the first
    * that is found; NULL ends. */
   struct {
@@ -101,7 +108,8 @@ extern const tower_family_t tower_gemma4;
 /* internvl.c */
 extern const tower_family_t tower_internvl, tower_internvl_chat;
 /* whisper.c */
-extern const tower_family_t tower_qwen2_audio, tower_voxtral;
+extern const tower_family_t tower_qwen2_audio, tower_audioflamingo3, tower_glmasr, tower_voxtral,
+    tower_qwen3_asr, tower_qwen3_asr_thinker, tower_qwen3_omni, tower_qwen3_omni_thinker;
 
 /* config.json of `path`, or what a mmproj file says in its place. out->doc NULL: there is none.
  * plan.c

@@ -77,13 +77,20 @@ typedef struct tower_run {
   int64_t work_done; /* multiplications */
 } tower_run_t;
 
+/* What convolutions of a chunk need, chunks.c; host memory is owned. */
+typedef struct tower_chunk {
+  float *planes[2]; /* one reads the first and writes the second, (times, frequencies, channels) */
+  float *columns;   /* [CHUNK_PART, 9 C]: what rows of a convolution read */
+  act_t *read, *made; /* [CHUNK_PART, 9 C or C frequencies]; [CHUNK_PART, C] */
+} tower_chunk_t;
+
 struct tower {
   const ops_t *ops;
   device_t *device;
   tower_plan_t plan;
   dtype_t dtype; /* of matrices */
   uint64_t hash;
-  tower_linear_t patch, conv;
+  tower_linear_t patch, conv, conv_3, conv_out; /* the last two of chunks */
   float *table;                  /* [has class + tower_places, d], owned; NULL = there is none */
   float *mean_bias, *mean_scale; /* [d], owned; NULL = there are none */
   float *own;                    /* [d] class with its position, owned; NULL = there is none */
@@ -101,9 +108,27 @@ struct tower {
   act_t *up;                 /* [N, mlp_values]; of mergers [N / m^2, m^2 d] */
   act_t *rows;               /* [N / m^2, h] */
   act_t *clip_in, *clip_out; /* [N, max(f, d)] if plan.clips */
+  tower_chunk_t chunk;
   tower_run_t runs[TOWER_RUNS_MAX];
   tower_run_t *run; /* that is chosen */
 };
+
+/* ---- chunks.c ---- */
+
+static inline bool tower_has_chunks(const tower_plan_t *plan) {
+  return plan->chunk > 0;
+}
+/* Multiplications of a position; numbers of all matrices; bytes of tower_chunk_t. */
+int64_t chunk_work(const tower_plan_t *plan);
+int64_t chunk_num_weights(const tower_plan_t *plan);
+size_t chunk_bytes(const tower_plan_t *plan);
+bool chunk_take(tower_t *tower); /* false: no memory */
+void chunk_free(tower_t *tower);
+/* [chunk, d]: what is added to the positions of a chunk, computed. */
+void chunk_table(const tower_plan_t *plan, float *out);
+/* out[count, d] = the first positions of a chunk of `rows`, [num_rows, bands], behind the
+ * convolutions. */
+void chunk_run(tower_t *tower, act_t *out, const float *rows, int32_t num_rows, int32_t count);
 
 /* Rows of the table of positions, without that of a class. */
 static inline int64_t tower_places(const tower_plan_t *plan) {

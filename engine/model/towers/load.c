@@ -371,6 +371,11 @@ static tower_linear_t read_stack(tower_reading_t *reading, const tower_role_t *r
   return make_linear(reading, roles, count, index, rows);
 }
 
+/* Frequencies behind the last convolution of a chunk. */
+static int64_t last_bands(const tower_plan_t *plan) {
+  return tower_chunk_positions(plan->bands);
+}
+
 /* Empty where the family has no such matrix. */
 static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, int32_t index,
                                   int64_t num_rows, int64_t cols) {
@@ -381,9 +386,11 @@ static tower_linear_t read_linear(tower_reading_t *reading, tower_role_t role, i
   if (role == TOWER_MERGE_MIX && plan->family->mix_by_channel) rows.order = ROWS_BY_CHANNEL;
   if (role == TOWER_MERGE_DOWN && plan->family->down_is_turned) rows.order = ROWS_TURNED;
   if (rows.order == ROWS_BY_CHANNEL) rows.parts = tower_block(plan);
-  if (plan->bands > 0 && (role == TOWER_PATCH || role == TOWER_CONV)) {
+  const bool convolves =
+      plan->bands > 0 && (role == TOWER_PATCH || role == TOWER_CONV || role == TOWER_CONV_3);
+  if (convolves || role == TOWER_CONV_OUT) {
     rows.order = ROWS_BY_CHANNEL;
-    rows.parts = TAPS;
+    rows.parts = !tower_has_chunks(plan) ? TAPS : convolves ? TAPS * TAPS : last_bands(plan);
   }
   return make_linear(reading, &role, 1, index, &rows);
 }
@@ -501,14 +508,35 @@ static void read_layer(tower_reading_t *reading, int32_t i) {
   read_splits(reading, i, layer->split);
 }
 
+/* The convolutions of a chunk, and what is added behind them. */
+static void read_chunk(tower_reading_t *reading) {
+  tower_t *tower = reading->tower;
+  const tower_plan_t *plan = &tower->plan;
+  const int64_t channels = plan->channels, read = TAPS * TAPS;
+  tower->patch = read_linear(reading, TOWER_PATCH, 0, channels, read);
+  tower->conv = read_linear(reading, TOWER_CONV, 0, channels, read * channels);
+  tower->conv_3 = read_linear(reading, TOWER_CONV_3, 0, channels, read * channels);
+  tower->conv_out =
+      read_linear(reading, TOWER_CONV_OUT, 0, plan->hidden, channels * last_bands(plan));
+  tower->table = calloc((size_t)plan->chunk, (size_t)plan->hidden * sizeof *tower->table);
+  if (tower->table != NULL)
+    chunk_table(plan, tower->table);
+  else if (reading->code == 0)
+    reading->code = refuse_memory(reading);
+}
+
 static void read_tensors(tower_reading_t *reading) {
   tower_t *tower = reading->tower;
   const tower_plan_t *plan = &tower->plan;
   const int32_t d = plan->hidden;
   const bool has_class = has(reading, TOWER_CLASS);
   const int32_t first = plan->bands > 0 ? TAPS * plan->bands : plan->patch_columns;
-  tower->patch = read_linear(reading, TOWER_PATCH, 0, d, first);
-  tower->conv = read_linear(reading, TOWER_CONV, 0, d, TAPS * d);
+  if (tower_has_chunks(plan)) {
+    read_chunk(reading);
+  } else {
+    tower->patch = read_linear(reading, TOWER_PATCH, 0, d, first);
+    tower->conv = read_linear(reading, TOWER_CONV, 0, d, TAPS * d);
+  }
   if (plan->table_side > 0)
     tower->table =
         read_values(reading, TOWER_POSITIONS, 0, "weight", has_class + tower_places(plan), d);
@@ -643,6 +671,7 @@ void tower_free(tower_t *tower) {
   free(tower->places);
   free(tower->host_pixels);
   free(tower->merged);
+  chunk_free(tower);
   for (int32_t i = 0; i < TOWER_RUNS_MAX; i++) {
     const tower_run_t *run = &tower->runs[i];
     free(run->cosine);

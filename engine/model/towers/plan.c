@@ -7,12 +7,31 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
-static const tower_family_t *const families[] = {
-    &tower_qwen2_vl, &tower_qwen2_5_vl,  &tower_qwen3_vl,        &tower_qwen3_vl_moe,
-    &tower_qwen3_5,  &tower_qwen3_5_moe, &tower_mistral3,        &tower_llava,
-    &tower_pixtral,  &tower_llava_next,  &tower_llava_onevision, &tower_gemma3,
-    &tower_idefics3, &tower_smolvlm,     &tower_internvl,        &tower_internvl_chat,
-    &tower_gemma4,   &tower_qwen2_audio, &tower_voxtral};
+static const tower_family_t *const families[] = {&tower_qwen2_vl,
+                                                 &tower_qwen2_5_vl,
+                                                 &tower_qwen3_vl,
+                                                 &tower_qwen3_vl_moe,
+                                                 &tower_qwen3_5,
+                                                 &tower_qwen3_5_moe,
+                                                 &tower_mistral3,
+                                                 &tower_llava,
+                                                 &tower_pixtral,
+                                                 &tower_llava_next,
+                                                 &tower_llava_onevision,
+                                                 &tower_gemma3,
+                                                 &tower_idefics3,
+                                                 &tower_smolvlm,
+                                                 &tower_internvl,
+                                                 &tower_internvl_chat,
+                                                 &tower_gemma4,
+                                                 &tower_qwen2_audio,
+                                                 &tower_voxtral,
+                                                 &tower_audioflamingo3,
+                                                 &tower_glmasr,
+                                                 &tower_qwen3_asr,
+                                                 &tower_qwen3_asr_thinker,
+                                                 &tower_qwen3_omni,
+                                                 &tower_qwen3_omni_thinker};
 
 /* Older configs have the type of the whole model in vision_config. */
 static bool is_type(const json_t *around, const json_t *type, const tower_family_t *family) {
@@ -142,8 +161,14 @@ static void check_plan(config_reader_t *reader, const tower_plan_t *plan) {
                   "whole blocks of %d patches a side", plan->merge);
 }
 
+const json_t *tower_config_around(const json_t *root) {
+  const json_t *inner = json_get(root, "thinker_config");
+  return json_is_given(inner) && inner->type == JSON_OBJECT ? inner : root;
+}
+
 static int read_plan(const json_t *root, tower_plan_t *out, inferd_error_t *error) {
   const json_t *around = json_get(root, "model_type");
+  root = tower_config_around(root);
   for (size_t i = 0; i < ARRAY_LEN(families); i++) {
     const json_t *sense = json_get(root, families[i]->hears ? "audio_config" : "vision_config");
     config_reader_t reader = {.file = "config.json", .root = sense, .error = error};

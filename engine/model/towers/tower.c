@@ -28,6 +28,11 @@ static bool hears(const tower_plan_t *plan) {
   return plan->bands > 0;
 }
 
+/* Whether two convolutions over time make the positions of a sound. */
+static bool has_taps(const tower_plan_t *plan) {
+  return hears(plan) && !tower_has_chunks(plan);
+}
+
 /* Rows of x for so many patches; with a class an image is as large as the table. */
 static int64_t rows_most(const tower_plan_t *plan, int64_t patches) {
   if (hears(plan)) return DIV_UP(patches, tower_block(plan)) * tower_block(plan);
@@ -47,12 +52,13 @@ static int32_t part_most(const tower_plan_t *plan) {
  * of the first one, which are made for it alone. */
 static int64_t patch_work(const tower_plan_t *plan) {
   const int64_t d = plan->hidden;
-  return hears(plan) ? TAPS * TAPS * plan->bands * d + TAPS * d * d : plan->patch_columns * d;
+  if (tower_has_chunks(plan)) return chunk_work(plan);
+  return has_taps(plan) ? TAPS * TAPS * plan->bands * d + TAPS * d * d : plan->patch_columns * d;
 }
 
 /* Numbers of a patch on the device before the layers. */
 static int64_t patch_values(const tower_plan_t *plan) {
-  return hears(plan) ? (int64_t)TAPS * TAPS * plan->bands : plan->patch_columns;
+  return has_taps(plan) ? (int64_t)TAPS * TAPS * plan->bands : plan->patch_columns;
 }
 
 /* Multiplications for a patch of what every layer does, without attention. */
@@ -81,7 +87,7 @@ static int64_t all_merge_work(const tower_plan_t *plan) {
 /* Of the buffer of MLPs, those of mergers too, for a patch of a part. */
 static int64_t mlp_values(const tower_plan_t *plan) {
   const int64_t f = (activation_is_gated(plan->activation) ? 2 : 1) * (int64_t)plan->mlp_width;
-  const int64_t taps = hears(plan) ? TAPS * (int64_t)plan->hidden : 0;
+  const int64_t taps = has_taps(plan) ? TAPS * (int64_t)plan->hidden : 0;
   return MAX(MAX(MAX(f, plan->hidden), taps), DIV_UP(plan->merge_width, tower_block(plan)));
 }
 
@@ -89,18 +95,26 @@ static bool sees_all(const tower_plan_t *plan, int32_t layer) {
   return plan->window == 0 || plan->full[layer];
 }
 
+/* Of `all` patches of an image those that each sees. */
+static int64_t seen_by(const tower_plan_t *plan, int32_t layer, int64_t all) {
+  const int64_t side = (int64_t)plan->window * plan->merge;
+  if (tower_has_chunks(plan)) return MIN(plan->stretch, all);
+  return sees_all(plan, layer) ? all : MIN(side * side, all);
+}
+
 int64_t tower_work(const tower_plan_t *plan, tower_grid_t grid) {
   const int64_t P = (int64_t)grid.height * grid.width, d = plan->hidden;
-  const int64_t side = (int64_t)plan->window * plan->merge;
   int64_t work = P * patch_work(plan);
   for (int32_t i = 0; i < plan->num_layers; i++)
-    work += P * (layer_work(plan) + 2 * d * (sees_all(plan, i) ? P : MIN(side * side, P)));
+    work += P * (layer_work(plan) + 2 * d * seen_by(plan, i, P));
   return work + P / tower_block(plan) * all_merge_work(plan);
 }
 
 int64_t tower_num_weights(const tower_plan_t *plan) {
   const int64_t d = plan->hidden;
-  const int64_t first = hears(plan) ? TAPS * (plan->bands + d) * d : plan->patch_columns * d;
+  const int64_t first = tower_has_chunks(plan) ? chunk_num_weights(plan)
+                        : hears(plan)          ? TAPS * (plan->bands + d) * d
+                                               : plan->patch_columns * d;
   return first + plan->num_layers * layer_work(plan) + all_merge_work(plan);
 }
 
@@ -114,7 +128,8 @@ size_t tower_shared_bytes(const tower_plan_t *plan) {
   const int64_t first = plan->patch_columns + 2 * patch_values(plan) + (hears(plan) ? d : 0);
   const int64_t each = first + mlp_values(plan) + f + d + 2 * h;
   const int64_t clips = plan->clips ? 2 * MAX(d, f) : 0;
-  return (size_t)(part_most(plan) * (each + clips) + tower_places(plan) * d) * sizeof(float);
+  const int64_t table = tower_has_chunks(plan) ? plan->chunk : tower_places(plan);
+  return (size_t)(part_most(plan) * (each + clips) + table * d) * sizeof(float) + chunk_bytes(plan);
 }
 
 /* ---- buffers ---- */
@@ -136,7 +151,7 @@ static bool take_buffers(const tower_t *tower, const tower_buffer_t *buffers, si
 static bool take_shared(tower_t *tower) {
   const tower_plan_t *plan = &tower->plan;
   const int64_t part = part_most(plan), wide = plan->mlp_width;
-  const int64_t taps = hears(plan) ? TAPS : 1, columns = patch_values(plan) / taps;
+  const int64_t taps = has_taps(plan) ? TAPS : 1, columns = patch_values(plan) / taps;
   const tower_buffer_t buffers[] = {
       {&tower->pixels, taps * part, columns},
       {&tower->up, part, mlp_values(plan)},
@@ -149,7 +164,7 @@ static bool take_shared(tower_t *tower) {
       calloc((size_t)part, (size_t)(plan->patch_columns + patch_values(plan)) * sizeof(float));
   tower->merged = calloc((size_t)part, (size_t)plan->out_size * sizeof(float));
   return tower->places != NULL && tower->host_pixels != NULL && tower->merged != NULL &&
-         take_buffers(tower, buffers, ARRAY_LEN(buffers));
+         chunk_take(tower) && take_buffers(tower, buffers, ARRAY_LEN(buffers));
 }
 
 static bool take_run(const tower_t *tower, tower_run_t *run, int32_t patches) {
@@ -297,9 +312,12 @@ static int32_t add_line(tower_t *tower, int32_t count, int32_t first) {
   tower_run_t *run = tower->run;
   const int32_t block = tower_block(&tower->plan), whole = count / block;
   const int32_t blocks = DIV_UP(count, block);
-  CHECK_RANGE(count, 1, tower->plan.table_side + 1);
+  const int32_t stretch = tower->plan.stretch, side = tower->plan.table_side;
+  CHECK_RANGE(count, 1, (side > 0 ? side : TOWER_SIDE_MAX) + 1);
   CHECK_EQ(run->merged, first * block);
   for (int32_t b = 0; b < blocks; b++) run->order[first + b] = first + b;
+  for (int32_t at = stretch; stretch > 0 && at < count; at += stretch)
+    run->window_starts[++run->num_windows] = first * block + at;
   run->window_starts[++run->num_windows] = first * block + count;
   if (whole < blocks) run->window_starts[++run->num_windows] = (first + blocks) * block;
   run->merged += whole * block;
@@ -383,6 +401,12 @@ static void project_all(tower_t *tower, act_t *out, int32_t width, const act_t *
             &split[i], rows);
 }
 
+/* The place of a position of a sound in the table. */
+static int32_t line_place(const tower_plan_t *plan, int32_t position) {
+  if (tower_has_chunks(plan)) return position % plan->chunk;
+  return plan->table_side > 0 ? MIN(position, plan->table_side - 1) : position;
+}
+
 /* Reads the pixels of row `row` of x, a patch of the image `run->image`, and what is known of its
  * place, as row `at` of a part. */
 static void read_patch(tower_t *tower, int32_t row, int32_t at) {
@@ -392,12 +416,13 @@ static void read_patch(tower_t *tower, int32_t row, int32_t at) {
   const tower_grid_t grid = run->grids[run->image];
   const int32_t first = run->image_patch;
   const int32_t source = run->order[row / block] * block + row % block;
-  const patch_place_t place = hears(plan)
-                                  ? (patch_place_t){0, MIN(source - first, plan->table_side - 1)}
-                                  : patch_place(grid.width, plan->merge, source - first);
+  const patch_place_t place = hears(plan) ? (patch_place_t){0, line_place(plan, source - first)}
+                                          : patch_place(grid.width, plan->merge, source - first);
   float *pixels = tower->host_pixels + (int64_t)at * plan->patch_columns;
   if (hears(plan) && source - first >= grid.width) /* what a block lacks, which nobody sees */
     memset(pixels, 0, (size_t)plan->patch_columns * sizeof *pixels);
+  else if (hears(plan))
+    run->read(run->context, source, 1, pixels);
   else if (plan->raster)
     run->read(run->context, first + place.row * grid.width + place.column, 1, pixels);
   else if (row % block == 0)
@@ -406,6 +431,27 @@ static void read_patch(tower_t *tower, int32_t row, int32_t at) {
     learned_place(tower, grid, place, tower->places + (int64_t)at * plan->hidden);
   if (plan->theta > 0)
     turn(tower, place, run->cosine + (int64_t)row * half, run->sine + (int64_t)row * half);
+}
+
+/* out[count, d] += what is learned of the places. */
+static void add_places(tower_t *tower, act_t *out, int32_t count) {
+  const int32_t d = tower->plan.hidden;
+  const float *places = tower->places;
+  float *made = tower->places + (int64_t)part_most(&tower->plan) * d;
+  tower->ops->read_rows(tower->device, made, out, d, count);
+  for (int64_t i = 0; i < (int64_t)count * d; i++) made[i] += places[i];
+  tower->ops->write_rows(tower->device, out, made, d, count);
+}
+
+/* out = the first positions of a chunk, as many as the sound has in it. */
+static void run_chunk(tower_t *tower, act_t *out, int32_t count) {
+  const tower_plan_t *plan = &tower->plan;
+  const int64_t columns = plan->patch_columns;
+  memset(tower->host_pixels + count * columns, 0,
+         (size_t)((plan->chunk - count) * columns) * sizeof(float));
+  const int32_t rows = tower->run->grids[tower->run->image].rows;
+  chunk_run(tower, out, tower->host_pixels, rows > 0 ? rows : TOWER_CHUNK_ROWS, count);
+  add_places(tower, out, count);
 }
 
 /* out = the positions of sounds behind the two convolutions, with what is learned of their places.
@@ -417,7 +463,7 @@ static void run_spectrum(tower_t *tower, act_t *out, int32_t first, int32_t coun
   const int32_t d = plan->hidden, columns = TAPS * plan->bands;
   const float *rows = tower->host_pixels;
   float *taps = tower->host_pixels + (int64_t)part_most(plan) * plan->patch_columns;
-  float *places = tower->places, *made = places + (int64_t)part_most(plan) * d;
+  float *made = tower->places + (int64_t)part_most(plan) * d;
   for (int32_t i = 0; i < TAPS * count; i++)
     memcpy(taps + (int64_t)i * columns,
            rows + (int64_t)(i / TAPS) * plan->patch_columns + i % TAPS * plan->bands,
@@ -433,9 +479,7 @@ static void run_spectrum(tower_t *tower, act_t *out, int32_t first, int32_t coun
   }
   linear(tower, out, tower->up, &tower->conv, NULL, count);
   ops->activation(tower->device, out, out, ACTIVATION_GELU, d, count);
-  ops->read_rows(tower->device, made, out, d, count);
-  for (int64_t i = 0; i < (int64_t)count * d; i++) made[i] += places[i];
-  ops->write_rows(tower->device, out, made, d, count);
+  if (tower->table != NULL) add_places(tower, out, count);
 }
 
 /* x = the patches of the images, with their learned positions. The places of all layers, too. */
@@ -452,6 +496,10 @@ static void run_patches(tower_t *tower, int32_t first, int32_t count) {
       run->image_patch += passed.height * passed.width;
     }
     if (run->order[p / block] >= 0) read_patch(tower, p, p - first);
+  }
+  if (tower_has_chunks(plan)) {
+    run_chunk(tower, x, count);
+    return;
   }
   if (hears(plan)) {
     run_spectrum(tower, x, first, count);
@@ -635,12 +683,12 @@ void tower_begin(tower_t *tower, const tower_grid_t *grids, int32_t num_images,
 static int64_t phase_work(const tower_t *tower) {
   const tower_run_t *run = tower->run;
   const tower_plan_t *plan = &tower->plan;
-  const int64_t d = plan->hidden, side = (int64_t)plan->window * plan->merge;
+  const int64_t d = plan->hidden;
   switch (run->phase) {
   case PHASE_PATCHES: return patch_work(plan);
   case PHASE_QKV: return 3 * d * d;
   case PHASE_ATTENTION:
-    return 2 * d * (sees_all(plan, run->layer) ? run->patches / run->num_images : side * side);
+    return 2 * d * seen_by(plan, run->layer, MAX(run->patches / run->num_images, 1));
   case PHASE_MLP: return layer_work(plan) - 3 * d * d;
   case PHASE_DEEP: return deep_work(plan) / tower_block(plan);
   default: return merge_work(plan) / tower_block(plan);
@@ -681,6 +729,16 @@ static tower_phase_t phase_behind(tower_t *tower) {
   return ++run->layer < plan->num_layers ? PHASE_QKV : PHASE_MERGE;
 }
 
+/* Positions up to the end of the chunk that is next. */
+static int32_t left_of_chunk(const tower_t *tower) {
+  const tower_run_t *run = tower->run;
+  const int32_t chunk = tower->plan.chunk;
+  int32_t image = 0;
+  while (run->patch_done >= run->image_starts[image + 1]) image++;
+  const int32_t place = run->patch_done - run->image_starts[image];
+  return MIN(chunk - place % chunk, run->image_starts[image + 1] - run->patch_done);
+}
+
 bool tower_advance(tower_t *tower, int64_t work) {
   tower_run_t *run = tower->run;
   const int32_t block = tower_block(&tower->plan), most = part_most(&tower->plan);
@@ -689,6 +747,7 @@ bool tower_advance(tower_t *tower, int64_t work) {
     int32_t count = (int32_t)MIN(fits, most);
     const int32_t all = run->phase == PHASE_MERGE ? run->merged : run->patches;
     count = MIN(MAX(count / block, 1) * block, all - run->patch_done);
+    if (run->phase == PHASE_PATCHES && tower_has_chunks(&tower->plan)) count = left_of_chunk(tower);
     if (count > 0) run_phase(tower, run->patch_done, count);
     work -= count * each;
     run->work_done += count * each;

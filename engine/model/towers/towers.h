@@ -10,11 +10,14 @@
  *
  * A sound is an image of one line. Its patches are the positions that two convolutions make of its
  * spectrogram, each of every second row and those beside it, and m of them become a row; what is
- * left behind the last row is seen, and becomes none.
+ * left behind the last row is seen, and becomes none. Towers of chunks cut the spectrogram into
+ * such of 100 rows, each of which becomes 13 positions by itself; those of several chunks see each
+ * other.
  */
 #ifndef INFERD_ENGINE_MODEL_TOWERS_TOWERS_H
 #define INFERD_ENGINE_MODEL_TOWERS_TOWERS_H
 
+#include "engine/base/json.h"
 #include "engine/device/ops.h"
 
 enum {
@@ -23,8 +26,10 @@ enum {
   TOWER_WIDTH_MAX = 65536, /* d, f, h */
   TOWER_SIDE_MAX = 16384,
   TOWER_RUNS_MAX = 8,
-  TOWER_STRIDE = 2, /* rows of a spectrogram from a position to the next */
-  TOWER_SPAN = 5    /* those that a position is made of; the third is its own */
+  TOWER_STRIDE = 2,       /* rows of a spectrogram from a position to the next */
+  TOWER_SPAN = 5,         /* those that a position is made of; the third is its own */
+  TOWER_CHUNK_ROWS = 100, /* of a chunk */
+  TOWER_CHUNK_STRIDE = 8  /* of each of its positions; the last one has fewer */
 };
 
 typedef struct tower tower_t;
@@ -43,7 +48,11 @@ typedef struct tower_plan {
   int32_t hidden, num_layers, num_heads, mlp_width; /* d, ... */
   int32_t spare_layers;                             /* of the files behind those, which go unread */
   int32_t bands;                                    /* of a spectrogram; 0 = it sees images */
-  int32_t patch_columns;   /* numbers of a patch: its row of pixels, or TOWER_SPAN rows of bands */
+  /* Positions of a chunk, which three convolutions over time and frequency with `channels` channels
+   * make of its rows; 0 = no chunks. `stretch` positions see each other then. */
+  int32_t chunk, channels, stretch;
+  int32_t patch_columns;   /* numbers of a patch: its row of pixels; rows of bands, TOWER_SPAN or
+                            * TOWER_CHUNK_STRIDE of them */
   bool raster;             /* patches come row by row; else block by block, and so within a block */
   bool by_pixel;           /* numbers of a patch: (y, x, colour), else (colour, y, x) */
   int32_t merge, out_size; /* m, h */
@@ -66,15 +75,24 @@ typedef struct tower_plan {
 } tower_plan_t;
 
 /* The patches of an image, rows and columns of them: multiples of m, 1..TOWER_SIDE_MAX. Of a sound
- * one row of 1..table_side; of several in a run all but the last are multiples of m. */
+ * one row, where there is a table of 1..table_side; of several in a run all but the last are
+ * multiples of m. `rows` of a sound whose only chunk has so many, and ends there; else 0. */
 typedef struct tower_grid {
-  int32_t height, width;
+  int32_t height, width, rows;
 } tower_grid_t;
 
+/* What has audio_config and text_config of a config.json: all of it, or what some of Qwen have
+ * inside. */
+const json_t *tower_config_around(const json_t *root);
 /* Reads the tower of DIR/config.json, or of a mmproj file (mmproj.h). A model without images and
  * sounds, or with a tower of another family: 0 and out->family NULL. ERR_MODEL_MALFORMED with key
  * and value, and what is supported. */
 int tower_plan_read(const char *path, tower_plan_t *out, inferd_error_t *error);
+/* Positions that three convolutions, each of every second one, make of so many rows of a chunk, or
+ * of as many frequencies. */
+static inline int32_t tower_chunk_positions(int32_t rows) {
+  return (rows + 7) / 8;
+}
 /* Patches of a block, which becomes a row. */
 static inline int32_t tower_block(const tower_plan_t *plan) {
   return plan->bands > 0 ? plan->merge : plan->merge * plan->merge;

@@ -144,7 +144,8 @@ static double distance(const prompt_t *prompt, const float *logits) {
 static const char *const exact_cases[] = {
     "qwen2-vl",     "qwen2-5-vl",      "qwen3-vl",   "qwen3-vl-wide", "qwen3-5",     "mistral3",
     "pixtral",      "smolvlm",         "idefics3",   "internvl",      "gemma3",      "gemma4",
-    "gemma4-large", "llava-onevision", "llava-clip", "llava-next",    "qwen2-audio", "voxtral"};
+    "gemma4-large", "llava-onevision", "llava-clip", "llava-next",    "qwen2-audio", "voxtral",
+    "qwen3-asr",    "audioflamingo3",  "glmasr"};
 enum { PLACEHOLDER = 30 };
 
 Test(pictures, logits_are_those_of_transformers) {
@@ -161,10 +162,11 @@ Test(pictures, logits_are_those_of_transformers) {
 }
 
 Test(pictures, logits_in_16_bits_are_as_near_as_those_of_transformers) {
-  static const char *const names[] = {"qwen2-5-vl-bf16", "qwen3-vl-bf16",    "mistral3-bf16",
-                                      "smolvlm-bf16",    "internvl-bf16",    "gemma3-bf16",
-                                      "gemma4-bf16",     "qwen2-vl-bf16",    "llava-onevision-bf16",
-                                      "llava-clip-bf16", "qwen2-audio-bf16", "voxtral-bf16"};
+  static const char *const names[] = {
+      "qwen2-5-vl-bf16",      "qwen3-vl-bf16",       "mistral3-bf16",    "smolvlm-bf16",
+      "internvl-bf16",        "gemma3-bf16",         "gemma4-bf16",      "qwen2-vl-bf16",
+      "llava-onevision-bf16", "llava-clip-bf16",     "qwen2-audio-bf16", "voxtral-bf16",
+      "qwen3-asr-bf16",       "audioflamingo3-bf16", "glmasr-bf16"};
   for (size_t c = 0; c < ARRAY_LEN(names); c++) {
     prompt_t prompt;
     prompt_open(&prompt, names[c], PLACEHOLDER);

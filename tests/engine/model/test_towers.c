@@ -67,7 +67,7 @@ static void sight_open(sight_t *sight, const char *name, const char *isa, int th
   sight->num_images = (int32_t)count / 2;
   ASSERT_LE(sight->num_images, IMAGES_MAX);
   for (int32_t i = 0; i < sight->num_images; i++) {
-    sight->grids[i] = (tower_grid_t){(int32_t)grids[2 * i], (int32_t)grids[2 * i + 1]};
+    sight->grids[i] = (tower_grid_t){(int32_t)grids[2 * i], (int32_t)grids[2 * i + 1], 0};
     sight->patches += sight->grids[i].height * sight->grids[i].width;
     sight->rows += tower_num_rows(&sight->plan, sight->grids[i]);
   }
@@ -504,6 +504,7 @@ Test(towers, configs_around_a_tower_are_refused_by_key_and_value) {
 
 /* The same of towers that hear, whose keys are in audio_config. */
 Test(towers, configs_of_sounds_are_refused_by_key_and_value) {
+#define TEXT_3584 "}, \"text_config\": {\"hidden_size\": 3584"
   static const struct {
     const char *type, *keys, *key, *found;
   } bad[] = {
@@ -515,6 +516,24 @@ Test(towers, configs_of_sounds_are_refused_by_key_and_value) {
       {"voxtral", "\"intermediate_size\": 5130", "intermediate_size", "5130"},
       {"voxtral", "\"intermediate_size\": 8960", "intermediate_size", "8960"},
       {"qwen2_audio", "\"activation_function\": \"relu\"", "activation_function", "relu"},
+      {"audioflamingo3", "\"hidden_size\": 1290", "hidden_size", "1290"},
+      {"audioflamingo3", "}, \"projector_hidden_act\": \"relu\", \"other\": {",
+       "projector_hidden_act", "relu"},
+      {"glmasr", "\"intermediate_size\": 2560", "intermediate_size", "2560"},
+      {"glmasr", "\"num_key_value_heads\": 4", "num_key_value_heads", "4"},
+      {"glmasr", "\"max_position_embeddings\": 1499", "max_position_embeddings", "1499"},
+      {"glmasr", "\"rope_parameters\": {\"partial_rotary_factor\": 0.25}", "partial_rotary_factor",
+       "0.25"},
+      {"glmasr", "\"rope_parameters\": {\"rope_type\": \"linear\"}", "rope_type", "linear"},
+      {"qwen3_asr", "\"n_window\": 40", "n_window", "40"},
+      {"qwen3_asr", "\"model_type\": \"qwen3_asr_audio_encoder\", \"n_window\": 100", "n_window",
+       "100"},
+      {"qwen3_asr", "\"n_window_infer\": 850" TEXT_3584, "n_window_infer", "850"},
+      {"qwen3_asr", "\"output_dim\": 3583" TEXT_3584, "output_dim", "3583"},
+      {"qwen3_asr", "\"d_model\": 1023, \"encoder_attention_heads\": 11" TEXT_3584, "d_model",
+       "even"},
+      {"qwen3_asr", "\"activation_function\": \"relu\"", "activation_function", "relu"},
+      {"qwen3_asr", "\"max_position_embeddings\": 12", "max_position_embeddings", "12"},
   };
   for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
     char config[256];
