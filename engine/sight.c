@@ -60,7 +60,12 @@ static const struct {
                 {"clip_vision_model", false},
                 {"gemma4_vision", false},
                 {"qwen2_audio_encoder", false},
-                {"voxtral_encoder", false}};
+                {"voxtral_encoder", false},
+                {"audioflamingo3_encoder", false},
+                {"glmasr_encoder", false},
+                {"qwen3_asr_encoder", false},
+                {"qwen3_asr_audio_encoder", false},
+                {"qwen3_omni_moe_audio_encoder", false}};
 
 static const char *not_compared(const engine_t *engine, const tower_plan_t *plan) {
   for (size_t i = 0; i < ARRAY_LEN(compared); i++) {
@@ -128,8 +133,7 @@ static int read_processor(const char *dir, const json_t *config, const tower_pla
   if (code == 0 && numbers == NULL)
     code = error_set(error, ERR_MODEL_MALFORMED, NULL, "there is no preprocessor_config.json");
   if (code == 0 && out->hears)
-    code = sound_processor_read(numbers, plan->bands, plan->merge, plan->family->hears_silence,
-                                &out->sound, error);
+    code = sound_processor_read(numbers, plan->bands, &out->sound, error);
   else if (code == 0)
     code = vision_processor_read(numbers, processor, config, &out->processor, error);
   if (whole.doc != NULL) model_file_free(&whole);
@@ -172,9 +176,17 @@ static int read_vision(const engine_t *engine, const char *dir, const tower_plan
   model_file_t file;
   int code = tower_config_read(dir, &file, error);
   if (code != 0 || file.doc == NULL) return code;
-  const json_t *config = json_root(file.doc);
+  const json_t *config = tower_config_around(json_root(file.doc));
   *out = (vision_t){
       .hears = plan->family->hears, .begin_id = -1, .end_id = -1, .break_id = -1, .whole_id = -1};
+  if (plan->family->writes) out->writes = plan->family->around;
+  out->sound = (sound_processor_t){.merge = plan->merge,
+                                   .windows_max = plan->family->windows_max,
+                                   .samples_min = plan->family->samples_min,
+                                   .silence = plan->family->hears_silence,
+                                   .tokens_of_silence = plan->family->rows_of_silence,
+                                   .joined = plan->family->joins_windows,
+                                   .chunked = plan->chunk > 0};
   code = read_processor(dir, config, plan, out, error);
   if (code == 0 && !out->hears && engine->options.image_max_tokens > 0)
     vision_limit(&out->processor, (uint32_t)engine->options.image_max_tokens);
@@ -192,7 +204,12 @@ static int check_match(const sight_t *sight, inferd_error_t *error) {
   const vision_processor_t *processor = &sight->vision.processor;
   const tower_plan_t *plan = &sight->plan;
   if (sight->vision.hears) {
-    if (plan->table_side == SOUND_POSITIONS) return 0;
+    const int32_t window = SOUND_CHUNKS * SOUND_CHUNK_POSITIONS;
+    if (plan->chunk > 0 && window % plan->stretch != 0)
+      return error_set(error, ERR_MODEL_MALFORMED, NULL,
+                       "config.json: n_window_infer is of %d positions; served are parts of %d",
+                       plan->stretch, window);
+    if (plan->chunk > 0 || plan->table_side == 0 || plan->table_side == SOUND_POSITIONS) return 0;
     return error_set(error, ERR_MODEL_MALFORMED, NULL,
                      "config.json: max_source_positions is %d; served is %d", plan->table_side,
                      SOUND_POSITIONS);
@@ -281,13 +298,15 @@ static int check_step(const engine_t *engine, const vision_t *vision, inferd_err
 }
 
 /* Patches of the largest picture: what the processor makes, in a context (where all patches become
- * tokens), in the memory of a quarter of what is free. */
+ * tokens, which those of silence may not), in the memory of a quarter of what is free. */
 static void choose_patches(const engine_t *engine, sight_t *sight, int32_t context) {
   const vision_processor_t *processor = &sight->vision.processor;
   const int64_t block = block_of(sight);
   const int64_t most = sight->vision.hears ? SOUND_POSITIONS : vision_patches_max(processor);
   const size_t room = engine->ops->memory_free(engine->device) / 4;
-  const bool packs = vision_lines_max(processor, 1) > 0;
+  const sound_processor_t *sound = &sight->vision.sound;
+  const bool silent = sight->vision.hears && sound->silence && !sound->tokens_of_silence;
+  const bool packs = vision_lines_max(processor, 1) > 0 || silent;
   set_most(sight, packs ? most : MIN(most, (context - 1) * block));
   while (sight->vision.patches_max >= 2 * block && workspace_bytes(sight) > room)
     set_most(sight, sight->vision.patches_max / 2);
@@ -460,9 +479,15 @@ static int refuse(inferd_error_t *error, int32_t index, const char *what) {
 }
 
 static bool is_sound(const vision_t *vision, const vision_layout_t *layout) {
+  const sound_processor_t *sound = &vision->sound;
+  const uint32_t rows = layout->grid_width / (uint32_t)sound->merge;
+  const bool whole = !sound->silence || sound->tokens_of_silence;
+  if (layout->short_rows > 0 &&
+      layout->grid_width != DIV_UP(layout->short_rows, SOUND_CHUNK_STRIDE))
+    return false;
   return layout->views == 1 && layout->grid_height == 1 && layout->grid_width <= SOUND_POSITIONS &&
-         layout->tokens == layout->grid_width / (uint32_t)vision->sound.merge &&
-         (!vision->sound.silence || layout->grid_width == SOUND_POSITIONS);
+         (whole ? layout->tokens == rows : layout->tokens <= rows) &&
+         (!sound->silence || layout->grid_width == SOUND_POSITIONS);
 }
 
 static int check_image(const vision_t *vision, const request_t *request, int32_t i,

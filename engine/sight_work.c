@@ -23,11 +23,13 @@ static void read_pixels(void *context, int32_t first, int32_t count, float *out)
                 (size_t)count, out);
 }
 
-/* Writes a row of the tower, or adds it to the tokens in which it counts. */
+/* Writes a row of the tower, or adds it to the tokens in which it counts. Of silence behind a sound
+ * there may be none. */
 static void write_row(void *context, int32_t row, int32_t plane, const float *values) {
   const look_t *look = context;
   const vision_layout_t *layout = &look->image->layout;
   vision_tap_t taps[VISION_TAPS_MAX];
+  if (look->vision->hears && (uint32_t)row >= layout->tokens) return;
   const uint32_t count = vision_taps(layout, (uint32_t)row, taps);
   const bool sums = vision_sums(layout);
   for (uint32_t i = 0; i < count; i++) {
@@ -111,7 +113,8 @@ static bool begin(engine_t *engine) {
   look->request = group->request;
   look->image = image;
   look->charged = 0;
-  const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width, 0};
+  const tower_grid_t grid = {(int32_t)layout->grid_height, (int32_t)layout->grid_width,
+                             (int32_t)layout->short_rows};
   for (uint32_t i = 0; i < layout->views; i++) look->grids[i] = grid;
   tower_choose(sight->tower, run);
   write_rest(sight, look);

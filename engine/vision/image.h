@@ -33,6 +33,8 @@ enum { VISION_LOW_TOKENS = 256 };
 /* Of a model that sees, or hears; constant from READY on. */
 typedef struct vision {
   bool hears; /* sounds in the place of pictures, by `sound`, not the processors */
+  /* Of a model that is made to write down what it hears: its model_type, else NULL. */
+  const char *writes;
   sound_processor_t sound;
   vision_processor_t processor;
   vision_processor_t low; /* the same with VISION_LOW_TOKENS at most */

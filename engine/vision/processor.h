@@ -112,6 +112,7 @@ typedef struct vision_layout {
    * cut has one view and one new line. See vision_taps. */
   bool packed;
   uint32_t kept_top, kept_left, kept_rows, kept_columns, packed_rows, packed_columns;
+  uint32_t short_rows; /* of a sound that is heard by chunks, see sound.h; else 0 */
 } vision_layout_t;
 
 /* Pieces of what stands in the prompt in the place of one picture. The tokens around it that a chat

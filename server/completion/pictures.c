@@ -175,6 +175,7 @@ static int read_bytes(pictures_t *pictures, const picture_part_t *part, buffer_t
 enum { SAMPLE_BYTES_BY_FILE = 64 };
 
 _Static_assert((int)SOUND_POSITIONS *SOUND_STRIDE == (int)MEL_ROWS, "a window is a spectrogram");
+_Static_assert((int)SOUND_SAMPLES_MIN == (int)MEL_SOUND_MIN, "what is mirrored");
 _Static_assert((int)SOUND_RATE == (int)AUDIO_RATE && (int)SOUND_HOP == (int)MEL_HOP,
                "and its rows");
 
@@ -199,26 +200,58 @@ static bool add_windows(pictures_t *pictures, int32_t index, int32_t windows) {
   return true;
 }
 
+/* A sound by chunks, with silence behind a short one. */
+static bool fill_chunks(const sound_processor_t *processor, const mel_t *mel,
+                        const audio_sound_t *sound, float *rows) {
+  const size_t count = (size_t)sound->count, least = (size_t)processor->samples_min;
+  float *longer = count < least ? calloc(least, sizeof *longer) : NULL;
+  if (count < least && longer == NULL) return false;
+  if (longer != NULL) memcpy(longer, sound->samples, count * sizeof *longer);
+  mel_sound(mel, longer != NULL ? longer : sound->samples, MAX(count, least), rows);
+  free(longer);
+  return true;
+}
+
+/* All rows of a sound; zeros stay behind those of one that is heard by chunks. */
+static bool fill_rows(const sound_processor_t *processor, const mel_t *mel,
+                      const audio_sound_t *sound, int32_t windows, float *rows) {
+  const size_t count = (size_t)sound->count;
+  if (processor->chunked) return fill_chunks(processor, mel, sound, rows);
+  if (processor->joined) {
+    mel_windows(mel, sound->samples, count, (size_t)windows, rows);
+    return true;
+  }
+  for (size_t w = 0; w < (size_t)windows; w++)
+    mel_window(mel, sound->samples + w * MEL_SAMPLES, MIN(count - w * MEL_SAMPLES, MEL_SAMPLES),
+               rows + w * MEL_ROWS * (size_t)processor->bands);
+  return true;
+}
+
 /* The spectrogram of a sound, of all its windows. */
 static int make_rows(pictures_t *pictures, int32_t index, const audio_sound_t *sound,
-                     const vision_layout_t *layout, int32_t windows, inferd_error_t *error) {
-  const size_t bands = (size_t)pictures->vision->sound.bands;
-  const size_t values = (size_t)MEL_ROWS * bands;
-  mel_t *mel = mel_new(pictures->vision->sound.bands);
-  float *rows = mel != NULL ? calloc((size_t)windows * values, sizeof *rows) : NULL;
-  if (rows != NULL) mel_windows(mel, sound->samples, (size_t)sound->count, (size_t)windows, rows);
+                     int32_t windows, inferd_error_t *error) {
+  const sound_processor_t *processor = &pictures->vision->sound;
+  const size_t bands = (size_t)processor->bands, whole = (size_t)sound_window_rows(processor);
+  mel_t *mel = mel_new(processor->bands);
+  float *rows = mel != NULL ? calloc((size_t)windows * whole * bands, sizeof *rows) : NULL;
+  const bool filled = rows != NULL && fill_rows(processor, mel, sound, windows, rows);
   mel_free(mel);
-  const size_t kept = ((size_t)(windows - 1) * MEL_ROWS + (size_t)sound_rows(layout)) * bands;
-  float *shorter = rows != NULL ? reallocarray(rows, kept, sizeof *rows) : NULL;
+  if (!filled) {
+    free(rows);
+    return refuse_memory(error);
+  }
+  const vision_layout_t last = sound_window(processor, sound->count, windows - 1);
+  const size_t kept =
+      ((size_t)(windows - 1) * whole + (size_t)sound_rows(processor, &last)) * bands;
+  float *shorter = reallocarray(rows, kept, sizeof *rows);
   if (shorter != NULL) rows = shorter;
-  if (rows == NULL) return refuse_memory(error);
   pictures->rows[pictures->num_rows++] = rows;
   for (int32_t w = 0; w < windows; w++) {
     picture_file_t *file = &pictures->files[index + w];
     image_t *image = &pictures->images[index + w];
-    image->layout = *layout;
-    image->rows = rows + (size_t)w * values;
-    file->header.width = layout->grid_width;
+    image->layout = sound_window(processor, sound->count, w);
+    image->rows = rows + (size_t)w * whole * bands;
+    file->header.width = image->layout.grid_width;
     file->header.height = (uint32_t)w;
   }
   return 0;
@@ -229,7 +262,7 @@ static int make_rows(pictures_t *pictures, int32_t index, const audio_sound_t *s
 static int hear(pictures_t *pictures, int32_t index, size_t before, int32_t *windows,
                 inferd_error_t *error) {
   const sound_processor_t *processor = &pictures->vision->sound;
-  const uint32_t seconds = (uint32_t)(sound_windows_max(processor) * SOUND_SECONDS);
+  const uint32_t seconds = (uint32_t)sound_seconds_max(processor);
   const audio_job_t job = {.seconds_max = MIN(seconds, pictures->sound_seconds_max)};
   const size_t row = (size_t)processor->bands * sizeof(float);
   buffer_t *bytes = &pictures->files[index].bytes;
@@ -242,12 +275,14 @@ static int hear(pictures_t *pictures, int32_t index, size_t before, int32_t *win
   int code = audio_read(pictures->sounds, &job, (const uint8_t *)bytes->data, bytes->length, &sound,
                         &pictures->decoder_ns, error);
   if (code == 0) code = sound_layout(processor, sound.count, &layout, windows, error);
-  const size_t rows = code == 0 ? (size_t)*windows * MEL_ROWS * row : 0;
+  if (code == 0) pictures->sound_seconds += (double)sound.count / AUDIO_RATE;
+  const size_t whole = (size_t)sound_window_rows(processor);
+  const size_t rows = code == 0 ? (size_t)*windows * whole * row : 0;
   if (code == 0 && !charge_resize(&pictures->charge,
                                   before + bytes->length + sound.count * sizeof(float) + rows))
     code = ledger_refuse(&pictures->charge, error);
   if (code == 0 && !add_windows(pictures, index, *windows)) code = refuse_memory(error);
-  if (code == 0) code = make_rows(pictures, index, &sound, &layout, *windows, error);
+  if (code == 0) code = make_rows(pictures, index, &sound, *windows, error);
   audio_sound_free(&sound);
   if (code != 0) return code;
   uint8_t file[SHA256_BYTES];

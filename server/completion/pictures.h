@@ -37,6 +37,7 @@ typedef struct pictures {
   uint32_t sound_seconds_max;
   float **rows; /* [num_rows] spectrograms of sounds, each of all its windows */
   int32_t num_rows;
+  double sound_seconds; /* of all sounds */
   charge_t charge;
 } pictures_t;
 

@@ -146,6 +146,37 @@ def test_a_long_sound_is_windows(start, tmp_path):
     assert "20 s" in place(short, hearing.wav_of(b"\1\0" * 320001))["message"]
 
 
+def test_windows_with_spectrograms_of_their_own(start, tmp_path):
+    """Of Audio Flamingo 3 and GLM-ASR: tokens end with the sound; the last window may have none."""
+    for kind, each, tokens in (("audioflamingo3", 750, 37), ("glmasr", 375, 18)):
+        server = start(listening.make(tmp_path / kind, kind=kind))
+        long = random.Random(2).randbytes(2 * 480000)
+        made = post(server, user(hearing.wav_of(long), "what")).json["usage"]
+        assert made["prompt_tokens_details"]["audio_tokens"] == each
+        made = post(server, user(hearing.wav_of(long + bytes(320)), "what")).json["usage"]
+        assert made["prompt_tokens_details"]["audio_tokens"] == each, "a row is no token"
+        both = user(hearing.wav_of(long + A[44:]), "what")
+        made = post(server, both).json["usage"]
+        assert made["prompt_tokens_details"]["audio_tokens"] == each + tokens
+        few = start(tmp_path / kind, "--max-num-batched-tokens", 64, "--max-num-seqs", 4)
+        assert ask(few, both)[0] == ask(server, both, cache_salt="cold")[0]
+
+
+def test_a_sound_is_heard_by_chunks(start, tmp_path):
+    """Of Qwen3-ASR: 13 tokens a second, in windows of 112 s that nothing shows."""
+    model = listening.make(tmp_path / "qwen3_asr", kind="qwen3_asr")
+    server, few = start(model), start(model, "--max-num-batched-tokens", 64, "--max-num-seqs", 4)
+    for samples, tokens in ((1, 7), (8000, 7), (16000, 13), (16160, 14), (112 * 16000, 1456),
+                            (113 * 16000 + 1600, 1456 + 13 + 2)):
+        sound = hearing.wav_of(random.Random(samples).randbytes(2 * samples))
+        made = post(server, user("who", sound, "what")).json["usage"]
+        assert made["prompt_tokens_details"]["audio_tokens"] == tokens, samples
+        assert (ask(few, user("who", sound, "what"))[0]
+                == ask(server, user("who", sound, "what"), cache_salt="cold")[0])
+    own = listening.respell(model, tmp_path / "own")
+    assert ask(start(own), user(A, "what"))[0] == ask(server, user(A, "what"))[0]
+
+
 # ---- dialects ----
 
 def test_usage_and_counts(server):

@@ -1,28 +1,39 @@
 #!/usr/bin/env python3
 """Compares a server's answers about sounds with transformers', over HTTP.
 
-    tests/parity/parity_heard.py --build build [--seed N] [--count 1] [--kind qwen2_audio,voxtral]
+    tests/parity/parity_heard.py --build build [--seed N] [--count 1] [--kind qwen2_audio,...]
 
 A tiny random model of each kind (tests/listening.py) is served, and loaded by transformers with its
-own processor, which makes the ids and the features of the same conversations of the same samples:
-no sound, one, several in a conversation, the same twice, the shortest that has a token, one of
-30 s, an odd number of positions; for Voxtral one of several windows. The processor of Voxtral needs
-mistral-common: in its place stand the words of its code (processing_voxtral.py) and a token for
-each 80 ms. The prompt must have the ids of transformers, and the greedy answer
+own extractor, which makes the features of the same conversations of the same samples: no sound,
+one, several in a conversation, the same twice, the shortest that has a token, one of 30 s, an odd
+number of positions; of several windows, where the kind has such, one of them without a token. The
+processors of the kinds but Qwen2-Audio's take one sound in a text, or need what is not drawn: in
+their place stand the words of their code, for Voxtral 375 tokens a window, else what _process_audio
+of the class says of each sound. The prompt must have the ids of transformers, and the greedy answer
 its tokens, up to a place where the two best are within the bound; log-probabilities must be within
-1e-3. Each conversation is asked alone, again (from the cache), all at once, and of a server whose
-steps take 32 tokens at most: the same bits. One is asked with beams, and for the log-probabilities
-of its prompt. A text that spells the marks of sounds is text.
+1e-4. Each conversation is asked alone, again (from the cache), all at once, and of a server whose
+steps take 32 tokens at most: the same bits; and, of Qwen3-ASR, of the same files as Qwen has them.
+One is asked with beams, and for the log-probabilities of its prompt. A text that spells the marks
+of sounds is text.
+
+Of Qwen3-ASR and GLM-ASR also /v1/audio/transcriptions, beside what apply_transcription_request of
+the processor asks, generate says until the context is full, and the processor makes of it, but for
+its repair of repetitions: letters and digits of ASCII, as broken characters are others where they
+are read piece by piece.
 
 Ends with `N passed, N failed`; exit 1 when something failed.
 """
 
 import argparse
 import concurrent.futures
+import functools
+import json
 import random
 import struct
 import sys
 import tempfile
+import types
+import unittest.mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +45,11 @@ import transformers  # noqa: E402
 
 import hearing  # noqa: E402
 import listening  # noqa: E402
+import parity_speech  # noqa: E402
 from parity_embeddings import serve  # noqa: E402
 from parity_served import post  # noqa: E402
 
-STEPS, BEAMS, BOUND = 12, 3, 1e-3
+STEPS, BEAMS, BOUND, CONTEXT = 12, 3, 1e-4, 200
 FEW = ["--max-num-batched-tokens", 32, "--max-num-seqs", 8]
 
 
@@ -59,13 +71,16 @@ def conversations(rng, kind):
                      ("user", [two, words(rng)]), ("assistant", [words(rng)]),
                      ("user", [words(rng)])]
     yield "twice", [("user", [one, words(rng), one, words(rng)])]
-    yield "shortest", [("user", [drawn(321), words(rng)])]
+    yield "shortest", [("user", [drawn({"glmasr": 961}.get(kind, 321)), words(rng)])]
     odd = 320 * (2 * rng.randint(5, 60) + 1)
     yield "odd", [("user", [drawn(odd), words(rng)]), ("assistant", [words(rng)]),
                   ("user", [drawn(odd + 1), words(rng)])]
     yield "whole", [("user", [drawn(480000), words(rng)])]
-    if kind == "voxtral":
+    if kind in ("voxtral", "audioflamingo3", "glmasr"):
         yield "windows", [("user", [drawn(rng.randint(480001, 1500000)), words(rng), one])]
+        yield "two windows and a row", [("user", [words(rng), drawn(960100), words(rng)])]
+    if kind in listening.CHUNKED:  # windows of 112 s, which must not be seen
+        yield "windows", [("user", [drawn(rng.randint(1792001, 1900000)), words(rng), one])]
 
 
 def wav(samples):
@@ -114,34 +129,79 @@ def ask_spelled(port, kind, sound):
     return [len(ask(port, [("user", [words, sound])])[0]) for words in (marks, "x" * len(marks))]
 
 
+NAMES = {"qwen2_audio": "Qwen2Audio", "voxtral": "Voxtral", "audioflamingo3": "AudioFlamingo3",
+         "glmasr": "GlmAsr", "qwen3_asr": "Qwen3ASR",
+         "qwen3_omni_moe_thinker": "Qwen3OmniMoeThinker"}
+
+
+def transcripts(port, asked):
+    """The texts of forms: (sound, fields)."""
+    return [json.loads(parity_speech.post(port, "transcriptions", {"temperature": 0, **fields},
+                                          wav(sound)))["text"] for sound, fields in asked]
+
+
+def letters(text):
+    return "".join(c for c in text if c.isascii() and c.isalnum())
+
+
 class Reference:
     def __init__(self, directory, kind):
-        name = {"qwen2_audio": "Qwen2Audio", "voxtral": "Voxtral"}[kind]
-        cls = getattr(transformers, f"{name}ForConditionalGeneration")
+        self.kind = kind
+        cls = getattr(transformers, f"{NAMES[kind]}ForConditionalGeneration")
         self.model = cls.from_pretrained(directory, dtype=torch.float32,
                                          attn_implementation="eager").eval()
-        self.extractor = transformers.WhisperFeatureExtractor.from_pretrained(directory)
+        extractor = "Qwen3ASR" if kind == "qwen3_asr" else "Whisper"
+        self.extractor = getattr(transformers,
+                                 f"{extractor}FeatureExtractor").from_pretrained(directory)
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
         self.processor = None
         if kind == "qwen2_audio":
             self.processor = transformers.Qwen2AudioProcessor(
                 self.extractor, self.tokenizer, chat_template=listening.TEMPLATE)
 
+    def put(self, text, counts):
+        """Ids of a text whose marks of sounds are so many tokens each."""
+        ids, at, mark = [], 0, listening.KINDS[self.kind][-1]
+        for count in counts:
+            place = text.index(mark, at)
+            ids += self.tokenizer(text[at:place], add_special_tokens=False).input_ids
+            ids += [listening.PAD] * count
+            at = place + len(mark)
+        return ids + self.tokenizer(text[at:], add_special_tokens=False).input_ids
+
     def read_voxtral(self, text, sounds):
         """By the words of VoxtralProcessor: windows of 30 s."""
-        ids, at, features = [], 0, []
+        features = []
         for sound in sounds:
             made = self.extractor(sound, sampling_rate=16000, padding=True, truncation=False,
                                   pad_to_multiple_of=480000, return_tensors="pt").input_features
-            windows = made.reshape(self.extractor.feature_size, -1, 3000).transpose(0, 1)
-            features.append(windows)
-            mark = text.index("[AUDIO]", at)
-            ids += self.tokenizer(text[at:mark], add_special_tokens=False).input_ids
-            ids += [listening.PAD] * 375 * len(windows)
-            at = mark + len("[AUDIO]")
-        ids += self.tokenizer(text[at:], add_special_tokens=False).input_ids
+            features.append(made.reshape(self.extractor.feature_size, -1, 3000).transpose(0, 1))
+        ids = self.put(text, [375 * len(windows) for windows in features])
         return {"input_ids": torch.tensor([ids]),
                 **({"input_features": torch.cat(features)} if features else {})}
+
+    def read_each(self, text, sounds):
+        """Sound by sound as the processor of the kind does it."""
+        omni = self.kind == "qwen3_omni_moe_thinker"
+        cls = getattr(transformers, f"{NAMES[self.kind]}Processor".replace("MoeThinker", "Moe"))
+        mask = "feature_attention_mask" if omni else "input_features_mask"
+        asked = types.SimpleNamespace(
+            feature_extractor=self.extractor, max_audio_len=600, n_window=50,
+            replace_audio_token=lambda *ignored, **named: "",
+            _get_audio_token_length=lambda *lengths: cls._get_audio_token_length(None, *lengths))
+        tensors = {"return_tensors": "pt"} if omni else {}
+        features, masks, counts = [], [], []
+        for sound in sounds:
+            # pylint: disable-next=protected-access
+            made, _ = cls._process_audio(asked, [sound], **cls.audio_kwargs, **tensors)
+            features += made["input_features"].mT
+            masks += made[mask]
+            counts.append(int(made["num_audio_tokens"][0]))
+        ids = torch.tensor([self.put(text, counts)])
+        if not sounds:
+            return {"input_ids": ids}
+        pad = functools.partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
+        return {"input_ids": ids, "input_features": pad(features).mT, mask: pad(masks)}
 
     def read(self, messages):
         """What transformers makes of them: ids and features."""
@@ -152,15 +212,15 @@ class Reference:
                                                   tokenize=False)
         sounds = [np.array(part, np.float32) / 32768 for _, parts in messages for part in parts
                   if not isinstance(part, str)]
-        if self.processor is None:
-            return self.read_voxtral(text, sounds)
-        return self.processor(text=text, audio=sounds or None, sampling_rate=16000,
-                              return_tensors="pt")
+        if self.processor is not None:
+            return self.processor(text=text, audio=sounds or None, sampling_rate=16000,
+                                  return_tensors="pt")
+        return (self.read_voxtral if self.kind == "voxtral" else self.read_each)(text, sounds)
 
     @staticmethod
     def features(made):
-        return {key: made[key] for key in ("input_features", "feature_attention_mask")
-                if key in made}
+        names = ("input_features", "feature_attention_mask", "input_features_mask")
+        return {key: made[key] for key in names if key in made}
 
     def scores(self, ids, made):
         ids = torch.tensor([ids])
@@ -191,6 +251,28 @@ class Reference:
                 return f"token {i} is {token}, of transformers {best.indices[0]}", worst
         return "" if len(ids) == STEPS else f"the answer has {len(ids)} tokens", worst
 
+    def transcript(self, sound, language=None, prompt=None):
+        """By the processor's own words."""
+        for name, mark in zip(("audio_bos_token", "audio_eos_token", "audio_token"),
+                              listening.KINDS[self.kind][3:]):
+            setattr(self.tokenizer, name, mark)
+        processor = getattr(transformers, f"{NAMES[self.kind]}Processor")(
+            self.extractor, self.tokenizer, chat_template=self.tokenizer.chat_template)
+        fields = {"language": language} if language else {}
+        made = processor.apply_transcription_request(
+            np.array(sound, np.float32) / 32768, prompt=prompt, **fields)
+        length = made["input_ids"].shape[1]
+        with torch.no_grad():
+            ids = self.model.generate(
+                **{key: made[key] for key in ("input_ids", *self.features(made))},
+                attention_mask=torch.ones_like(made["input_ids"]), do_sample=False,
+                max_new_tokens=CONTEXT - length, eos_token_id=258, pad_token_id=256)[0, length:]
+        if self.kind != "qwen3_asr":
+            return processor.decode(ids, skip_special_tokens=True)
+        with unittest.mock.patch("transformers.models.qwen3_asr.processing_qwen3_asr."
+                                 "_detect_and_fix_repetitions", lambda text: text):
+            return processor.decode(ids, return_format="transcription_only")
+
     def more_problems(self, messages, beams, scores):
         """The same for beams, and for the scores of a prompt; None where a beam draws the id of a
         sound."""
@@ -215,6 +297,21 @@ def judge(score, what, why):
     print(f"{'FAIL' if why else 'ok  '} {what}{': ' if why else ''}{why}", flush=True)
 
 
+def compare_transcripts(build, directory, reference, rng, score):
+    def sound():
+        return hearing.samples(rng.uniform(0.2, 4), rng.random())
+
+    asked = [(sound(), {}), (sound(), {"prompt": words(rng).strip() or "a"}), (sound(), {})]
+    if reference.kind == "qwen3_asr":
+        asked += [(sound(), {"language": "de"}), (sound(), {"language": "yue", "prompt": "x y"})]
+    made = serve(build, directory, ["--max-model-len", CONTEXT], transcripts, asked)
+    for (samples, fields), ours in zip(asked, made):
+        theirs = reference.transcript(samples, **fields)
+        judge(score, f"{reference.kind} transcript of {len(samples) / 16000:.2f} s {fields}: "
+                     f"{len(letters(ours))} letters",
+              "" if letters(ours) == letters(theirs) else f"{ours!r} for {theirs!r}")
+
+
 def compare(build, kind, seed, score):
     rng = random.Random(f"{kind} {seed}")
     heads = rng.choice([2, 3])
@@ -226,6 +323,9 @@ def compare(build, kind, seed, score):
         reference, asked = Reference(directory, kind), list(conversations(rng, kind))
         alone, again, together = serve(build, directory, [], ask_all, asked)
         few = serve(build, directory, FEW, ask_all, asked)
+        if kind == "qwen3_asr":
+            own = listening.respell(directory, Path(folder) / "own")
+            few += serve(build, own, [], ask_all, asked)
         for i, (name, messages) in enumerate(asked):
             length = len(alone[i][0])
             why, worst = reference.problems(messages, alone[i])
@@ -246,6 +346,8 @@ def compare(build, kind, seed, score):
                                           *serve(build, directory, [], ask_more, messages))
             if why is not None:
                 break
+        if kind in ("qwen3_asr", "glmasr"):
+            compare_transcripts(build, directory, reference, rng, score)
         judge(score, f"{kind} seed {seed} beams and scores of a prompt: {name}",
               "every beam draws a sound's id" if why is None else why)
 

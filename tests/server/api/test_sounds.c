@@ -46,7 +46,7 @@ static void hear(void) {
   fake_start();
   server.sounds = helper;
   hearing = (vision_t){.hears = true,
-                       .sound = {.bands = 80, .merge = 2},
+                       .sound = {.bands = 80, .merge = 2, .windows_max = 1},
                        .placeholder_id = FAKE_PICTURE,
                        .mark_id = FAKE_PICTURE};
   fake_engine.info.hearing = &hearing;
