@@ -580,6 +580,7 @@ parity:
 	build/venv-parity/bin/python tests/parity/parity_vision.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_seen.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_heard.py --build $(BUILD)
+	build/venv-parity/bin/python tests/parity/parity_speech.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_tokenizer.py --build $(BUILD)
 	build/venv-parity/bin/python tests/parity/parity_tokenizer.py --build $(BUILD) --gguf
 	build/venv-parity/bin/python tests/parity/parity_pipelines.py --build $(BUILD)

@@ -6,6 +6,7 @@
  * language, where the form does not name it, and how likely there is no speech. The second writes
  * the text. Where words have times, a third one reads it again. request.c reads, rounds.c decides,
  * align.c finds times, segments.c and words.c put ids in the form of answers, writer.c prints.
+ * Of models that hear in chats the form becomes one instead (chats.c).
  */
 #ifndef INFERD_SERVER_AUDIO_AUDIO_H
 #define INFERD_SERVER_AUDIO_AUDIO_H
@@ -78,7 +79,11 @@ typedef struct audio_state {
   uint64_t helper_ns;   /* of the process that decoded it */
   /* the writer, loop thread */
   int32_t writing; /* stream: the window whose text goes out */
-  buffer_t text;   /* stream: all of it */
+  buffer_t text;   /* stream: all of it; of a chat all that the model has written */
+  /* chats.c: what stands between the language and the transcript, NULL = nothing, or it was found;
+   * where that begins in `text`; up to where it is sent. */
+  const char *tag;
+  size_t begin, told;
 } audio_state_t;
 
 static inline audio_state_t *audio_state(const completion_t *completion) {
@@ -101,7 +106,13 @@ const char *audio_language_name(const char *code);
 
 /* request.c: the hooks of the dialect on the way in (dialect.h). */
 bool audio_open(completion_t *completion);
+bool audio_open_translation(completion_t *completion);
 int audio_unpack(completion_t *completion, reader_t *reader, buffer_t *body);
+/* Reads the form; `then` appends the body. What it gets lasts for the call. */
+struct multipart_part;
+typedef int audio_form_t(completion_t *completion, const audio_fields_t *fields,
+                         const struct multipart_part *file, buffer_t *body, inferd_error_t *error);
+int audio_read_form(completion_t *completion, reader_t *reader, audio_form_t *then, buffer_t *body);
 int audio_spread(completion_t *completion);
 void audio_free(completion_t *completion);
 
@@ -154,5 +165,20 @@ typedef struct audio_segment {
 bool audio_next_segment(const speech_t *speech, const audio_window_t *window, int32_t *at,
                         audio_segment_t *out);
 void audio_print_time(buffer_t *out, double seconds, char point); /* 00:01:02,345 */
+
+/* writer.c: the parts of answers that are the same of all models; transcripts without the space
+ * around them. The frames of a stream are whole. */
+bool audio_is_space(char byte);
+void audio_strip(buffer_t *text);
+void audio_print_json(buffer_t *out, const audio_state_t *state, const buffer_t *text);
+void audio_print_text(completion_t *completion, const buffer_t *text);
+void audio_print_delta(buffer_t *out, const char *text, size_t length);
+void audio_print_done(buffer_t *out, const audio_state_t *state, const buffer_t *text);
+size_t audio_held(const completion_t *completion);
+
+/* The dialects of the routes, of models with an encoder and a decoder (writer.c) and of models that
+ * hear in chats (chats.c). */
+extern const dialect_t audio_transcriptions, audio_translations;
+extern const dialect_t audio_chat_transcriptions, audio_chat_translations;
 
 #endif

@@ -22,6 +22,8 @@ static int refuse_memory(inferd_error_t *error) {
   return error_set(error, ERR_INTERNAL, NULL, "Out of memory.");
 }
 
+/* ---- before the job ---- */
+
 bool audio_open(completion_t *completion) {
   const exchange_t *exchange = completion->exchange;
   const char *type = exchange_request_header(exchange, "Content-Type");
@@ -32,6 +34,12 @@ bool audio_open(completion_t *completion) {
   if (type == NULL) return true;
   state->type = arena_copy(&completion->arena, type, strlen(type));
   return state->type != NULL;
+}
+
+bool audio_open_translation(completion_t *completion) {
+  if (!audio_open(completion)) return false;
+  audio_state(completion)->translates = true;
+  return true;
 }
 
 /* ---- fields ---- */
@@ -238,8 +246,18 @@ static int take_fields(completion_t *completion, const audio_fields_t *fields,
   return code == 0 ? take_prompt(completion, fields->prompt, error) : code;
 }
 
-static int read_form(completion_t *completion, reader_t *reader, const multipart_t *form,
-                     const json_t *root, buffer_t *body) {
+static int ask_windows(completion_t *completion, const audio_fields_t *fields,
+                       const multipart_part_t *file, buffer_t *body, inferd_error_t *error) {
+  int code = take_fields(completion, fields, error);
+  if (code == 0) code = hear(completion, file, error);
+  if (code == 0) print_body(completion, fields, body);
+  return code;
+}
+
+/* ---- the form ---- */
+
+static int read_parts(completion_t *completion, reader_t *reader, const multipart_t *form,
+                      const json_t *root, audio_form_t *then, buffer_t *body) {
   const bool translates = audio_state(completion)->translates;
   const multipart_part_t *file = multipart_find(form, "file");
   audio_fields_t fields = {0};
@@ -250,13 +268,11 @@ static int read_form(completion_t *completion, reader_t *reader, const multipart
   if (code == 0 && file == NULL)
     code = error_set(reader->error, ERR_MISSING_PARAMETER, "file",
                      "Missing required parameter: 'file'.");
-  if (code == 0) code = take_fields(completion, &fields, reader->error);
-  if (code == 0) code = hear(completion, file, reader->error);
-  if (code == 0) print_body(completion, &fields, body);
-  return code;
+  return code == 0 ? then(completion, &fields, file, body, reader->error) : code;
 }
 
-int audio_unpack(completion_t *completion, reader_t *reader, buffer_t *body) {
+int audio_read_form(completion_t *completion, reader_t *reader, audio_form_t *then,
+                    buffer_t *body) {
   const held_t *raw = &completion->intake->body;
   audio_state_t *state = audio_state(completion);
   buffer_t text = {0};
@@ -268,10 +284,14 @@ int audio_unpack(completion_t *completion, reader_t *reader, buffer_t *body) {
   if (code == 0 && text.failed) code = refuse_memory(reader->error);
   if (code == 0)
     code = json_parse(text.data, text.length, &json_limits_request, &doc, reader->error);
-  if (code == 0) code = read_form(completion, reader, &form, json_root(doc), body);
+  if (code == 0) code = read_parts(completion, reader, &form, json_root(doc), then, body);
   json_free(doc);
   buffer_free(&text);
   return code;
+}
+
+int audio_unpack(completion_t *completion, reader_t *reader, buffer_t *body) {
+  return audio_read_form(completion, reader, ask_windows, body);
 }
 
 int audio_spread(completion_t *completion) {

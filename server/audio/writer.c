@@ -34,14 +34,14 @@ static int decode(const completion_t *completion, const int32_t *ids, int32_t co
   return code;
 }
 
-static bool is_space(char byte) {
+bool audio_is_space(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
-static void strip(buffer_t *text) {
+void audio_strip(buffer_t *text) {
   size_t begin = 0;
-  while (text->length > 0 && is_space(text->data[text->length - 1])) text->length--;
-  while (begin < text->length && is_space(text->data[begin])) begin++;
+  while (text->length > 0 && audio_is_space(text->data[text->length - 1])) text->length--;
+  while (begin < text->length && audio_is_space(text->data[begin])) begin++;
   if (begin > 0) memmove(text->data, text->data + begin, text->length -= begin);
 }
 
@@ -53,7 +53,7 @@ static void whole_text(const completion_t *completion, buffer_t *out) {
     if (audio_is_silent(window)) continue;
     out->failed = decode(completion, window->ids, window->num_ids, out) != 0 || out->failed;
   }
-  strip(out);
+  audio_strip(out);
 }
 
 /* ---- answers ---- */
@@ -105,7 +105,7 @@ static void print_cue(buffer_t *out, const audio_segment_t *segment, buffer_t *t
   buffer_text(out, " --> ");
   audio_print_time(out, segment->end_s, point);
   buffer_char(out, '\n');
-  strip(text);
+  audio_strip(text);
   buffer_append(out, text->data, text->length);
   buffer_text(out, "\n\n");
 }
@@ -208,28 +208,31 @@ static void print_verbose(buffer_t *out, const completion_t *completion, const b
   buffer_char(out, '}');
 }
 
-static void print_json(buffer_t *out, const completion_t *completion, const buffer_t *text) {
+void audio_print_json(buffer_t *out, const audio_state_t *state, const buffer_t *text) {
   buffer_text(out, "{\"text\":");
   buffer_quote(out, text->data, text->length);
-  print_usage(out, audio_state(completion));
+  print_usage(out, state);
   buffer_char(out, '}');
+}
+
+void audio_print_text(completion_t *completion, const buffer_t *text) {
+  buffer_t *out = &completion->reply.own;
+  completion->reply_type = "text/plain; charset=utf-8";
+  buffer_append(out, text->data, text->length);
+  buffer_char(out, '\n');
 }
 
 static bool print_response(completion_t *completion) {
   const audio_shape_t shape = audio_state(completion)->shape;
   buffer_t *out = &completion->reply.own, text = {0};
   if (shape != AUDIO_SRT && shape != AUDIO_VTT) whole_text(completion, &text);
-  if (shape != AUDIO_JSON && shape != AUDIO_VERBOSE)
-    completion->reply_type =
-        shape == AUDIO_VTT ? "text/vtt; charset=utf-8" : "text/plain; charset=utf-8";
-  if (shape == AUDIO_JSON) print_json(out, completion, &text);
+  if (shape == AUDIO_SRT) completion->reply_type = "text/plain; charset=utf-8";
+  if (shape == AUDIO_VTT) completion->reply_type = "text/vtt; charset=utf-8";
+  if (shape == AUDIO_JSON) audio_print_json(out, audio_state(completion), &text);
   if (shape == AUDIO_VERBOSE) print_verbose(out, completion, &text);
   if (shape == AUDIO_VTT) buffer_text(out, "WEBVTT\n\n");
   if (shape == AUDIO_SRT || shape == AUDIO_VTT) print_segments(out, completion);
-  if (shape == AUDIO_TEXT) {
-    buffer_append(out, text.data, text.length);
-    buffer_char(out, '\n');
-  }
+  if (shape == AUDIO_TEXT) audio_print_text(completion, &text);
   out->failed = out->failed || text.failed;
   buffer_free(&text);
   return !cord_failed(&completion->reply);
@@ -246,6 +249,12 @@ static size_t complete_length(const buffer_t *text) {
   return length;
 }
 
+void audio_print_delta(buffer_t *out, const char *text, size_t length) {
+  buffer_text(out, "data: {\"type\":\"transcript.text.delta\",\"delta\":");
+  buffer_quote(out, text, length);
+  buffer_text(out, "}\n\n");
+}
+
 /* Sends the text of a window that is not sent yet. The transcript begins without a space. */
 static void send_delta(completion_t *completion, audio_window_t *window) {
   audio_state_t *state = audio_state(completion);
@@ -253,13 +262,11 @@ static void send_delta(completion_t *completion, audio_window_t *window) {
   const bool failed = decode(completion, window->ids, window->num_ids, &text) != 0 || text.failed;
   const size_t end = window->round == AUDIO_DONE ? text.length : complete_length(&text);
   size_t begin = MIN(window->sent, end);
-  while (state->text.length == 0 && begin < end && is_space(text.data[begin])) begin++;
+  while (state->text.length == 0 && begin < end && audio_is_space(text.data[begin])) begin++;
   if (end > begin || failed) {
     buffer_append(&state->text, text.data + begin, end - begin);
     buffer_clear(out);
-    buffer_text(out, "data: {\"type\":\"transcript.text.delta\",\"delta\":");
-    buffer_quote(out, text.data + begin, end - begin);
-    buffer_text(out, "}\n\n");
+    audio_print_delta(out, text.data + begin, end - begin);
     out->failed = out->failed || failed || state->text.failed;
     sse_send_buffer(completion, out);
   }
@@ -282,18 +289,22 @@ static void send_chunk(choice_t *choice, bool last) {
   }
 }
 
-static void send_done(completion_t *completion) {
+void audio_print_done(buffer_t *out, const audio_state_t *state, const buffer_t *text) {
   static const char done[] = "data: [DONE]\n\n";
-  audio_state_t *state = audio_state(completion);
-  buffer_t *out = &completion->server->live->frame.own;
-  if (completion->exchange == NULL) return;
-  strip(&state->text);
-  buffer_clear(out);
   buffer_text(out, "data: {\"type\":\"transcript.text.done\",\"text\":");
-  buffer_quote(out, state->text.data, state->text.length);
+  buffer_quote(out, text->data, text->length);
   print_usage(out, state);
   buffer_text(out, "}\n\n");
   buffer_append(out, done, sizeof done - 1);
+}
+
+static void send_done(completion_t *completion) {
+  audio_state_t *state = audio_state(completion);
+  buffer_t *out = &completion->server->live->frame.own;
+  if (completion->exchange == NULL) return;
+  audio_strip(&state->text);
+  buffer_clear(out);
+  audio_print_done(out, state, &state->text);
   sse_send_buffer(completion, out);
 }
 
@@ -305,7 +316,7 @@ static void send_ping(completion_t *completion) {
   text_dialect.ping(completion);
 }
 
-/* ---- routes ---- */
+/* ---- dialects ---- */
 
 static bool prepare(completion_t *completion) {
   const audio_state_t *state = audio_state(completion);
@@ -314,14 +325,8 @@ static bool prepare(completion_t *completion) {
   return true;
 }
 
-static size_t held(const completion_t *completion) {
+size_t audio_held(const completion_t *completion) {
   return audio_state(completion)->text.capacity;
-}
-
-static bool open_translation(completion_t *completion) {
-  if (!audio_open(completion)) return false;
-  audio_state(completion)->translates = true;
-  return true;
 }
 
 #define AUDIO_DIALECT(label, opens)                                                                \
@@ -329,16 +334,9 @@ static bool open_translation(completion_t *completion) {
     .route = (label), .hears = true, .open = (opens), .unpack = audio_unpack,                      \
     .spread = audio_spread, .equip = audio_equip, .prepare = prepare, .drawn = audio_drawn,        \
     .again = audio_again, .settle = audio_settle, .chunk = send_chunk, .done = send_done,          \
-    .error = send_error, .ping = send_ping, .response = print_response, .held = held,              \
+    .error = send_error, .ping = send_ping, .response = print_response, .held = audio_held,        \
     .free = audio_free                                                                             \
   }
-static const dialect_t transcriptions = AUDIO_DIALECT("/v1/audio/transcriptions", audio_open);
-static const dialect_t translations = AUDIO_DIALECT("/v1/audio/translations", open_translation);
-
-void api_transcriptions(exchange_t *exchange) {
-  completion_start(exchange, &transcriptions);
-}
-
-void api_translations(exchange_t *exchange) {
-  completion_start(exchange, &translations);
-}
+const dialect_t audio_transcriptions = AUDIO_DIALECT("/v1/audio/transcriptions", audio_open);
+const dialect_t audio_translations =
+    AUDIO_DIALECT("/v1/audio/translations", audio_open_translation);

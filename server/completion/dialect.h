@@ -37,9 +37,10 @@ struct dialect {
   int (*translate)(completion_t *completion, reader_t *reader, const json_t *root, buffer_t *chat);
   /* Not NULL: the body is no JSON, and a job of the lanes reads it. `open` runs before, on the loop
    * thread, while there is an exchange; returns false if memory is short. `unpack` appends a body
-   * of completions to `body`, and what it keeps goes to completion->dialect_state; `spread`
-   * replaces the prompts that were read of it; `equip` adds to the requests that were made of
-   * these, and may hold inputs back, though not all. Each returns 0 or an error in the intake. */
+   * of completions, or with is_chat of chat, to `body`, and what it keeps goes to
+   * completion->dialect_state; `spread` replaces the prompts that were read of it; `equip` adds to
+   * the requests that were made of these, and may hold inputs back, though not all. Each returns 0
+   * or an error in the intake. */
   bool (*open)(completion_t *completion);
   int (*unpack)(completion_t *completion, reader_t *reader, buffer_t *body);
   int (*spread)(completion_t *completion);

@@ -106,10 +106,11 @@ static int mend(completion_t *completion, reader_t *reader) {
   return code;
 }
 
-/* The body of completions that the dialect makes of one that is no JSON. */
+/* The body of completions or of chat that the dialect makes of one that is no JSON. */
 static int unpack(completion_t *completion, reader_t *reader) {
   buffer_t body = {0};
   const int code = completion->dialect->unpack(completion, reader, &body);
+  completion->renames = code == 0 && completion->dialect->rename != NULL;
   if (code == 0) return replace_body(completion, reader, &body);
   buffer_free(&body);
   return code;
