@@ -22,18 +22,17 @@ int placement_check(engine_t *engine, inferd_error_t *error) {
   const blueprint_t *bp = &engine->blueprint;
   const bool asked = options->host_experts != 0 && options->host_experts != HOST_EXPERTS_AUTO;
   if (options->host_experts == 0) return 0;
-  if (engine->ops->host == NULL) {
-    engine_say(engine, "experts   with device %s all of them are computed on the CPU",
-               engine->ops->name);
-    options->host_experts = 0;
-    return 0;
-  }
   if (bp->num_experts == 0 && asked)
     return error_set(error, ERR_CONFIGURATION, "cpu_experts",
                      "cpu_experts is set, and the model (%s) has no experts; it must be 0 or auto",
                      bp->architecture);
-  if (bp->num_experts == 0) options->host_experts = 0;
-  if (options->host_experts == 0) return 0;
+  if (bp->num_experts > 0 && engine->ops->host == NULL)
+    engine_say(engine, "experts   with device %s all of them are computed on the CPU",
+               engine->ops->name);
+  if (bp->num_experts == 0 || engine->ops->host == NULL) {
+    options->host_experts = 0;
+    return 0;
+  }
   if (options->comm != NULL || options->planned_ranks > 1)
     return contradicts("tensor_parallel_size", "whose ranks compute experts on their devices",
                        error);

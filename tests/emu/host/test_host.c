@@ -294,4 +294,7 @@ Test(host, a_cpu_has_all_experts_anyway) {
   o.batch_invariant = plain.batch_invariant = false;
   ASSERT_EQ(survey(&o).weights, survey(&plain).weights);
   ASSERT_EQ(survey(&o).host_weights, 0);
+  o = alone("qwen3-g8-bf16", HOST_EXPERTS_ALL);
+  o.ops = &ops_cpu;
+  expect_refusal(&o, ERR_CONFIGURATION, "the model (Qwen3ForCausalLM) has no experts");
 }
