@@ -75,6 +75,7 @@ int barrier_sync(unsigned id, unsigned threads, BarrierKind kind, int predicate,
 }
 void barrier_arrive(unsigned id, unsigned threads, Site site) {
   barrier_reach(id, threads, BARRIER_PLAIN, 0, false, site);
+  may_yield();
 }
 
 void barrier_thread_exits(Fiber *f) {

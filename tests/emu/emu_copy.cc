@@ -5,6 +5,7 @@
  * they would fall into the shared memory of the next block.
  */
 #include "emu_check.h"
+#include <algorithm>
 
 namespace emu {
 
@@ -36,11 +37,13 @@ void cp_async(void *dst, const void *src, int bytes, Site site) {
   check_filled(dst, CP_ASYNC_BYTES, false);
   memset(dst, 0xff, CP_ASYNC_BYTES);
   self()->copies.push_back(copy);
+  may_yield();
 }
 
 void cp_async_commit() {
   Fiber *f = self();
   f->groups.push_back(f->copies.size());
+  may_yield();
 }
 
 void cp_async_wait(int groups_left) {
@@ -49,10 +52,12 @@ void cp_async_wait(int groups_left) {
   while (f->groups_landed + (size_t)groups_left < f->groups.size())
     end = f->groups[f->groups_landed++];
   for (; f->copies_landed < end; f->copies_landed++) land(f->copies[f->copies_landed]);
-  if (f->copies_landed < f->copies.size() || f->groups_landed < f->groups.size()) return;
-  f->copies.clear();
-  f->groups.clear();
-  f->copies_landed = f->groups_landed = 0;
+  if (f->copies_landed == f->copies.size() && f->groups_landed == f->groups.size()) {
+    f->copies.clear();
+    f->groups.clear();
+    f->copies_landed = f->groups_landed = 0;
+  }
+  may_yield();
 }
 
 void copy_thread_exits(Fiber *f) {
@@ -76,7 +81,19 @@ static Mbarrier *mbarrier_at(uint64_t *bar, const char *what, Site site) {
          (void *)bar);
   if (m->broken || !m->expected)
     fail("%s at %s:%d: not initialised", what, file_name(site.file), site.line);
+  for (const auto &made : engine.group.unfenced)
+    if (made.first == bar)
+      fail("%s at %s:%d: no fence.mbarrier_init since the mbarrier was made", what,
+           file_name(site.file), site.line);
   return m;
+}
+
+void mbarrier_fence() {
+  auto &made = engine.group.unfenced;
+  made.erase(std::remove_if(made.begin(), made.end(),
+                            [](const auto &one) { return one.second == self(); }),
+             made.end());
+  may_yield();
 }
 
 static void mbarrier_advance(uint64_t *bar) {
@@ -104,6 +121,7 @@ void mbarrier_init(uint64_t *bar, unsigned arrivals, Site site) {
   Mbarrier m = {};
   m.pending = m.expected = arrivals & ARRIVALS_MAX;
   memcpy(bar, &m, sizeof m);
+  engine.group.unfenced.push_back({bar, self()});
 }
 
 void mbarrier_arrive(uint64_t *bar, unsigned expected_bytes, Site site) {
@@ -114,6 +132,7 @@ void mbarrier_arrive(uint64_t *bar, unsigned expected_bytes, Site site) {
   m->bytes = (m->bytes + expected_bytes) & BYTES_MASK;
   m->pending = m->pending - 1;
   mbarrier_advance(bar);
+  may_yield();
 }
 
 void mbarrier_wait(uint64_t *bar, unsigned parity, Site site) {
@@ -147,10 +166,12 @@ void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site s
   check_filled(dst, bytes, false);
   memset(dst, 0xff, bytes);
   engine.group.late.push_back(arrive);
+  may_yield();
 }
 
 void proxy_fence() {
   check_proxy_fence();
+  may_yield();
 }
 
 } // namespace emu

@@ -101,6 +101,7 @@ struct Block {
 struct Group {
   std::vector<Block *> blocks;
   std::deque<std::function<void()>> late; /* bulk copies that have not landed */
+  std::vector<std::pair<const void *, const Fiber *>> unfenced; /* mbarriers, and who made them */
   unsigned threads = 0, sync_arrived = 0;
   std::vector<Fiber *> sync_waiting;
 };

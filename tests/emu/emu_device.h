@@ -75,10 +75,12 @@ EMU_SHUFFLE(__shfl_xor_sync, SHUFFLE_XOR, int)
 
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  emu::may_yield();
 }
 inline void __threadfence_block() {
   __atomic_thread_fence(
       __ATOMIC_ACQ_REL); /* which the checker does not take for one of all blocks */
+  emu::may_yield();
 }
 inline void __nanosleep(unsigned) {
   emu::spin();

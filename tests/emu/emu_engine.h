@@ -3,7 +3,8 @@
  * A kernel runs on the thread that drains the stream, one fiber per CUDA thread, one block after
  * another (a cluster's or cooperative grid's blocks together). A fiber runs until it meets a
  * barrier, a collective of its warp, an mbarrier or a poll; the order of fibers, blocks and late
- * copies is chosen to be unkind (EMU_ORDER=fwd|rev|random, EMU_SEED=n, EMU_ASYNC=late|eager).
+ * copies is chosen to be unkind (EMU_ORDER=fwd|rev|random, EMU_SEED=n, EMU_ASYNC=late|eager). In
+ * random order it may also have to stop behind whatever others can see: a signal, a copy, a fence.
  * EMU_BLOCKS=last runs only the blocks that stand last in the longest dimension of their grid: what
  * lies beyond 2^31 elements is tested without all that comes before; `none` runs none: launches are
  * checked, and no more. It is read at each launch.
@@ -78,6 +79,8 @@ void dependency_wait();
 void dependents_launch();
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void spin();
+/* Behind a signal, a copy or a fence: in random order another thread may be first. */
+void may_yield();
 
 enum BarrierKind { BARRIER_PLAIN, BARRIER_COUNT, BARRIER_AND, BARRIER_OR };
 /* threads 0 means all of the block; id is 0..15. */
@@ -119,6 +122,8 @@ void cp_async(void *dst, const void *src, int bytes, Site site);
 void cp_async_commit();
 void cp_async_wait(int groups_left);
 void mbarrier_init(uint64_t *bar, unsigned arrivals, Site site);
+/* An mbarrier is used when the thread that made it has fenced it. */
+void mbarrier_fence();
 void mbarrier_arrive(uint64_t *bar, unsigned expected_bytes, Site site);
 void mbarrier_wait(uint64_t *bar, unsigned parity, Site site);
 void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site site);

@@ -227,6 +227,13 @@ void spin() {
   if (next != current) fiber_switch(next);
 }
 
+void may_yield() {
+  if (!current || settings.order != ORDER_RANDOM || random_below(2)) return;
+  if (!engine.group.late.empty() && !random_below(4)) land_one();
+  Fiber *next = pick(nullptr);
+  if (next != current) fiber_switch(next);
+}
+
 /* ---- The life of a block ---- */
 
 void dependency_wait() {
@@ -323,6 +330,7 @@ static void group_run(unsigned first, unsigned count) {
   Group &g = engine.group;
   g.blocks.clear();
   g.late.clear();
+  g.unfenced.clear();
   g.sync_waiting.clear();
   g.sync_arrived = g.threads = 0;
   engine.polls = 0;

@@ -293,6 +293,54 @@ TEST(bulk_copies_end_a_phase_of_their_mbarrier) {
   check_that(right, "bulk copies");
 }
 
+/* The lanes of warp 1 write behind their signal what thread 0 reads behind its wait. */
+__global__ void signals_early(int *out, bool is_named) {
+  struct area {
+    uint64_t full;
+    int cell[32];
+  };
+  DYN_SMEM(area, s);
+  if (threadIdx.x == 0) {
+    mbarrier_init(&s->full, 32);
+    mbarrier_fence_init();
+  }
+  if (threadIdx.x < 32) s->cell[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x >= 32) {
+    if (is_named)
+      bar_arrive(1, 64);
+    else
+      mbarrier_arrive(&s->full);
+    s->cell[threadIdx.x - 32] = 1;
+    return;
+  }
+  if (is_named) bar_sync(1, 64);
+  if (threadIdx.x > 0) return;
+  if (!is_named) mbarrier_wait(&s->full, 0);
+  *out = 0;
+  for (int cell : s->cell) *out += cell;
+}
+
+/* In random order others may go on behind whatever they can see. */
+TEST(who_signals_early_is_seen) {
+  const emu::Order before = emu::settings.order;
+  emu::settings.order = emu::ORDER_RANDOM;
+  for (bool is_named : {false, true}) {
+    expect_check("race", "a write behind the signal", [&] {
+      device_array<int> out(1);
+      bool seen = false;
+      for (int i = 0; i < 64 && !seen; i++) {
+        if (LAUNCH(signals_early, (1), (64), 8 + 128, nullptr, out.p, is_named) != cudaSuccess)
+          break;
+        if (cudaDeviceSynchronize() != cudaSuccess) break;
+        seen = out.get()[0] < 32;
+      }
+      return seen;
+    });
+  }
+  emu::settings.order = before;
+}
+
 /* ---- Tensor cores ---- */
 
 /* One 16 x 16 by 16 x 8 product; B in shared memory as (k, n) and loaded transposed. */

@@ -138,9 +138,19 @@ __global__ void bytes_never_come() {
   SHARED(bar, uint64_t);
   if (threadIdx.x == 0) {
     mbarrier_init(&bar, 1);
+    mbarrier_fence_init();
     mbarrier_arrive_expect(&bar, 16);
   }
   __syncthreads();
+  mbarrier_wait(&bar, 0);
+}
+/* Nobody fences, or another thread than the one that made it. */
+__global__ void unfenced_mbarrier(bool fences) {
+  SHARED(bar, uint64_t);
+  if (threadIdx.x == 0) mbarrier_init(&bar, 1);
+  if (threadIdx.x == 1 && fences) mbarrier_fence_init();
+  __syncthreads();
+  if (threadIdx.x == 0) mbarrier_arrive(&bar);
   mbarrier_wait(&bar, 0);
 }
 
@@ -168,6 +178,9 @@ TEST(copies_check_their_addresses) {
   EXPECT_FAULT(LAUNCH(copy_to_global, (1), (32), 0, nullptr, in.p, out.p), "not in shared memory");
   EXPECT_FAULT(LAUNCH(uninitialised_mbarrier, (1), (32), 0, nullptr, in.p), "not initialised");
   EXPECT_FAULT(LAUNCH(bytes_never_come, (1), (32), 0, nullptr), "deadlock", "an mbarrier");
+  EXPECT_FAULT(LAUNCH(unfenced_mbarrier, (1), (32), 0, nullptr, false), "no fence.mbarrier_init",
+               "mbarrier", "at test_faults.cu");
+  EXPECT_FAULT(LAUNCH(unfenced_mbarrier, (1), (32), 0, nullptr, true), "no fence.mbarrier_init");
 }
 
 __global__ void misaligned_ldmatrix() {

@@ -47,7 +47,10 @@ template <int WRONG>
 __global__ void product_kernel(const uint8_t *ones, const uint8_t *copied, float *out) {
   DYN_SMEM(wgmma_area, s);
   const int thread = threadIdx.x;
-  if (thread == 0) mbarrier_init(&s->full, 1);
+  if (thread == 0) {
+    mbarrier_init(&s->full, 1);
+    mbarrier_fence_init();
+  }
   for (int i = thread; i < (int)sizeof s->a; i += BLOCK_THREADS) s->a[i] = ones[i % 2];
   if (WRONG != READS_UNWRITTEN)
     for (int i = thread; i < (int)sizeof s->b[0]; i += BLOCK_THREADS) s->b[0][i] = ones[i % 2];

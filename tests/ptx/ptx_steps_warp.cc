@@ -172,7 +172,8 @@ static const Rule rules[] = {
     {"trap", "", [](Lane &, const Instruction &i) { fail_at(i, "trap"); }},
     {"membar.gl", "", nothing},
     {"membar.cta", "", nothing},
-    {"fence.mbarrier_init.release.cluster", "", nothing},
+    {"fence.mbarrier_init.release.cluster", "",
+     [](Lane &, const Instruction &) { emu::mbarrier_fence(); }},
     {"nanosleep.u32", "W", [](Lane &, const Instruction &) { emu::spin(); }},
 
     {"shfl.sync.idx.b32", "w|pWWWW", shuffle<emu::SHUFFLE_INDEX>},
