@@ -431,8 +431,8 @@ check:
 	@$(SUBMAKE) BUILD=$(BUILD)/asan SAN=asan all test-programs
 	@$(SUBMAKE) BUILD=$(BUILD)/tsan SAN=tsan $(BUILD)/tsan/inferd test-programs
 	@NVCC="$(NVCC)" $(RUN_TESTS) asan sim-asan sim-more sim-days tsan emu-more emu-check \
-	  $(if $(NVCC_GOOD),ptx gpu-report) rehearsal rehearsal-planted boot image api-asan api-tsan hostile-asan \
-	  contract newest evaluation fleet
+	  $(if $(NVCC_GOOD),ptx gpu-report) rehearsal rehearsal-cards rehearsal-planted boot image api-asan \
+	  api-tsan hostile-asan contract newest evaluation fleet
 
 # The image with the CUDA back end: nvcc takes 10 to 30 minutes.
 .PHONY: check-cuda-image

@@ -5,6 +5,7 @@
  * they would fall into the shared memory of the next block.
  */
 #include "emu_check.h"
+#include "emu_runtime.h"
 #include <algorithm>
 
 namespace emu {
@@ -74,6 +75,12 @@ struct Mbarrier {
 enum { ARRIVALS_MAX = (1 << 20) - 1, BYTES_MASK = (1 << 22) - 1 };
 static_assert(sizeof(Mbarrier) == sizeof(uint64_t), "an mbarrier is a 64-bit word");
 
+static void needs_hopper(const char *what, Site site) {
+  if (runtime().capability < 90)
+    fail("%s at %s:%d: compute capability %d has none", what, file_name(site.file), site.line,
+         runtime().capability);
+}
+
 static Mbarrier *mbarrier_at(uint64_t *bar, const char *what, Site site) {
   Mbarrier *m = reinterpret_cast<Mbarrier *>(bar);
   if (!is_shared(bar, sizeof *bar) || reinterpret_cast<uintptr_t>(bar) % sizeof *bar)
@@ -113,6 +120,7 @@ static void mbarrier_advance(uint64_t *bar) {
 }
 
 void mbarrier_init(uint64_t *bar, unsigned arrivals, Site site) {
+  needs_hopper("mbarrier init", site);
   if (!is_shared(bar, sizeof *bar) || reinterpret_cast<uintptr_t>(bar) % sizeof *bar)
     fail("mbarrier init at %s:%d: %p is no place for it", file_name(site.file), site.line,
          (void *)bar);
@@ -144,6 +152,7 @@ void mbarrier_wait(uint64_t *bar, unsigned parity, Site site) {
 
 void bulk_copy(void *dst, const void *src, unsigned bytes, uint64_t *bar, Site site) {
   const uintptr_t all = reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src) | bytes;
+  needs_hopper("bulk copy", site);
   if (all % BULK_ALIGNMENT || !bytes)
     fail("bulk copy at %s:%d: addresses and size must be multiples of %d", file_name(site.file),
          site.line, BULK_ALIGNMENT);

@@ -2,8 +2,9 @@
  *
  * Every entry point takes one lock, and work runs on whichever host thread waits for it. Streams
  * are queues of closures, graphs are closures with dependencies. EMU_STREAM=lazy (the default: work
- * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90; EMU_DRIVER=0 for
- * none, or its version as 13000; EMU_DEVICES=n, one device where it is not set;
+ * runs only when the host waits), eager, random; EMU_MEMORY=bytes; EMU_SM=80|90; EMU_CARD=the name
+ * of a real card, whose capability, multiprocessors and L2 it then has; EMU_DRIVER=0 for none, or
+ * its version as 13000; EMU_DEVICES=n, one device where it is not set;
  * EMU_FAIL=function:call[:error] makes that call fail, counting from 1; with `hang` in the place of
  * the error it never returns.
  */
@@ -64,6 +65,11 @@ struct Failure {
   bool hangs;
 };
 
+struct Card {
+  std::string name;
+  int capability, multiprocessors, l2_bytes;
+};
+
 struct Runtime {
   std::recursive_mutex lock;
   StreamMode mode = STREAM_LAZY;
@@ -77,6 +83,7 @@ struct Runtime {
   std::map<std::string, Failure> failure;
   std::map<std::string, int> calls;
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
+  Card card;
   int capability = 90, driver = CUDART_VERSION, captures = 0;
   int devices = 1;    /* all the same memory: a process uses one of them */
   double ahead_s = 0; /* the device's clock, which events tell, before the host's */

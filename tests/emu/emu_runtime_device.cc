@@ -14,10 +14,16 @@
 
 namespace emu {
 
-enum { DEVICE_ALIGNMENT = 512, GUARD_BYTES = 64, GUARD_FILL = 0xa5, MULTIPROCESSORS = 4 };
-enum { L2_BYTES = 1 << 20 };
-enum { SHARED_DEFAULT = 48 << 10 };
+enum { DEVICE_ALIGNMENT = 512, GUARD_BYTES = 64, GUARD_FILL = 0xa5, SHARED_DEFAULT = 48 << 10 };
 static const size_t SPARSE_BYTES = (size_t)256 << 20;
+
+/* Real cards, by their data sheets. The first is what runs where none is asked for. */
+static const Card cards[] = {{"emulated GPU", 90, 4, 1 << 20},
+                             {"NVIDIA A100-SXM4-80GB", 80, 108, 40 << 20},
+                             {"NVIDIA L40S", 89, 142, 96 << 20},
+                             {"NVIDIA H100 80GB HBM3", 90, 132, 50 << 20},
+                             {"NVIDIA GeForce RTX 5090", 120, 170, 96 << 20},
+                             {"NVIDIA B200", 100, 148, 126 << 20}};
 
 static std::string setting(const char *name) {
   const char *text = getenv(name);
@@ -29,7 +35,15 @@ thread_local int device_set = 0;
 Runtime::Runtime() {
   streams.push_back(&legacy);
   const std::string order = setting("EMU_STREAM"), memory = setting("EMU_MEMORY");
-  const std::string sm = setting("EMU_SM");
+  const std::string sm = setting("EMU_SM"), wanted = setting("EMU_CARD");
+  card = cards[0];
+  for (const Card &one : cards)
+    if (!wanted.empty() && one.name == wanted) card = one;
+  if (!wanted.empty() && card.name != wanted) {
+    fprintf(stderr, "emu: EMU_CARD=%s is not known\n", wanted.c_str());
+    abort();
+  }
+  capability = card.capability;
   if (order == "eager") mode = STREAM_EAGER;
   if (order == "random") mode = STREAM_RANDOM;
   memory_total = memory.empty() ? (size_t)1 << 30 : strtoull(memory.c_str(), nullptr, 0);
@@ -222,11 +236,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   if (call.error) return call.error;
   if (device < 0 || device >= runtime().devices) return set_error(cudaErrorInvalidDevice);
   memset(properties, 0, sizeof *properties);
-  snprintf(properties->name, sizeof properties->name, "emulated GPU");
+  snprintf(properties->name, sizeof properties->name, "%s", runtime().card.name.c_str());
   properties->totalGlobalMem = runtime().memory_total;
   properties->sharedMemPerBlock = SHARED_DEFAULT;
   properties->sharedMemPerBlockOptin = (size_t)shared_optin();
-  properties->multiProcessorCount = MULTIPROCESSORS;
+  properties->multiProcessorCount = runtime().card.multiprocessors;
   properties->major = runtime().capability / 10;
   properties->minor = runtime().capability % 10;
   properties->maxThreadsPerBlock = 1024;
@@ -239,8 +253,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
   if (call.error) return call.error;
   switch (name) {
   case cudaDevAttrMaxSharedMemoryPerBlock: *value = SHARED_DEFAULT; break;
-  case cudaDevAttrMultiProcessorCount: *value = MULTIPROCESSORS; break;
-  case cudaDevAttrL2CacheSize: *value = L2_BYTES; break;
+  case cudaDevAttrMultiProcessorCount: *value = runtime().card.multiprocessors; break;
+  case cudaDevAttrL2CacheSize: *value = runtime().card.l2_bytes; break;
   case cudaDevAttrComputeCapabilityMajor: *value = runtime().capability / 10; break;
   case cudaDevAttrComputeCapabilityMinor: *value = runtime().capability % 10; break;
   case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_optin(); break;
@@ -315,8 +329,8 @@ cudaError_t cudaFreeHost(void *p) {
   return cudaSuccess;
 }
 
-/* Every kernel is there: code for 8.x, 9.0, 10.x and 12.x, as nvcc makes it by default, PTX of 9.0
- * for others; asking loads it. */
+/* Every kernel is there: code for 8.0, which all 8.x run, 9.0, 10.x and 12.x, as nvcc makes it by
+ * default, PTX of 9.0 for others; asking loads it. */
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel) {
   Call call("cudaFuncGetAttributes");
   if (call.error) return call.error;
@@ -324,7 +338,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *ke
   runtime().loaded.insert(kernel);
   const int capability = runtime().capability, major = capability / 10;
   const bool is_from_ptx = major == 11 || major > 12;
-  *attributes = {1024, is_from_ptx ? 90 : capability, capability};
+  *attributes = {1024, is_from_ptx ? 90 : major == 8 ? 80 : capability, capability};
   return cudaSuccess;
 }
 
