@@ -117,6 +117,7 @@ static void cuda_recur(device_t *device, act_t *out, act_t *in, act_t *scratch,
                             .corrects = r->kind == RECURRENCE_DELTA,
                             .step_min = r->step_min,
                             .step_max = r->step_max,
+                            .rate_most = r->doubles ? 2.0f : 1.0f,
                             .decay = r->decay->values,
                             .bias = r->bias->values,
                             .skip = r->skip != NULL ? r->skip->values : NULL};

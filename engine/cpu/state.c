@@ -215,7 +215,8 @@ static void factors_task(void *context, int64_t first, int64_t last, int worker)
       float step = softplus(row[r->step + h] + r->bias->values[h]);
       if (!delta) step = fminf(fmaxf(step, r->step_min), r->step_max);
       factors[h] = expf(r->decay->values[h] * step);
-      factors[r->num_heads + h] = delta ? 1.0F / (1.0F + expf(-row[r->rate + h])) : step;
+      factors[r->num_heads + h] =
+          delta ? (r->doubles ? 2.0F : 1.0F) / (1.0F + expf(-row[r->rate + h])) : step;
     }
     if (!delta) continue;
     normalise(job, row + r->q, 1.0F / sqrtf((float)r->key_dim));

@@ -49,7 +49,7 @@ typedef enum recurrence_kind {
 } recurrence_kind_t;
 
 /* A state S [Dk, Dv] per head, from token to token. With a = exp(A softplus(step + bias)):
- *   DELTA: S = a S;  S += k (sigmoid(rate) (v - S^T k))^T;  out = S^T q
+ *   DELTA: S = a S;  S += k (f sigmoid(rate) (v - S^T k))^T;  out = S^T q;  f is 1, or 2
  *          where q and k are first divided by their lengths, and q by the root of Dk
  *   SCAN:  d = softplus(step + bias) within [step_min, step_max], a = exp(A d);
  *          S = a S + k (d v)^T;  out = S^T q + skip v */
@@ -58,6 +58,7 @@ typedef struct recurrence {
   int32_t layer;  /* of the states */
   int64_t offset; /* of S in the layer's state: the numbers of the convolution before it */
   int32_t num_heads, num_groups, key_dim, value_dim; /* H, G, Dk, Dv */
+  bool doubles;                                      /* DELTA: f is 2 */
   bool tiled;               /* head h is of group h mod G; else neighbours share a group */
   int32_t width;            /* columns of `in` */
   int32_t q, k, v;          /* first columns: G Dk, G Dk, H Dv */

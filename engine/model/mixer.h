@@ -35,7 +35,8 @@ typedef enum mixer_keys {
   MIXERS_NEMOTRON,       /* hybrid_override_pattern or layers_block_type: one block a layer */
   MIXERS_MAMBA,          /* state_size and its kin, in every layer, which has no MLP */
   MIXERS_MAMBA2,         /* the same of Mamba-2 */
-  MIXERS_JAMBA           /* mamba_ keys; attn_layer_period */
+  MIXERS_JAMBA,          /* mamba_ keys; attn_layer_period */
+  MIXERS_OLMO            /* as DELTA; the keys' defaults follow from the heads of attention */
 } mixer_keys_t;
 
 typedef struct mixer_config {
@@ -51,6 +52,9 @@ typedef struct mixer_config {
   bool by_group; /* DELTA: the rows of q, k, v, z stand together by group, so do rate and step */
   bool z_apart;  /* of these only rate and step do */
   bool tiled;    /* head h is of group h mod num_groups */
+  bool apart;    /* DELTA: q, k and v stand in tensors of their own, and so do their taps */
+  bool thirds;   /* as transformers 5.23 saves these: all channels in three parts */
+  bool doubles;  /* DELTA: a rate is twice a sigmoid */
   double step_min, step_max; /* MAMBA2 */
   bool norm, gate_first;     /* of the gate behind the recurrence */
   int32_t norm_group;        /* columns that share a mean square */
@@ -72,6 +76,12 @@ static inline int32_t mixer_inner(const mixer_config_t *mixer, int32_t hidden) {
 /* Channels of the convolution. */
 static inline int32_t mixer_channels(const mixer_config_t *mixer, int32_t hidden) {
   return mixer_inner(mixer, hidden) + 2 * mixer_keys(mixer);
+}
+/* Channels of part 0, 1 or 2 of the convolution: of q, of k, of v; or of the files' thirds. */
+static inline int32_t mixer_part(const mixer_config_t *mixer, int part) {
+  const int32_t all = mixer_channels(mixer, 0);
+  const int32_t first = mixer->thirds ? (all + 2) / 3 : mixer_keys(mixer);
+  return part < 2 ? first : all - 2 * first;
 }
 /* Numbers of the convolution of a layer in a slot. */
 static inline int32_t mixer_conv_values(const mixer_config_t *mixer, int32_t hidden) {

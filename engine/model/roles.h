@@ -122,6 +122,13 @@ typedef enum tensor_role {
   ROLE_MIX_STEP_NORM,  /* [R] */
   ROLE_MIX_KEY_NORM,   /* [N] of B */
   ROLE_MIX_QUERY_NORM, /* [N] of C */
+  /* Of gated DeltaNet, in the place of ROLE_MIX_IN and ROLE_MIX_CONV: */
+  ROLE_MIX_Q,      /* [G Dk, h] */
+  ROLE_MIX_K,      /* [G Dk, h] */
+  ROLE_MIX_V,      /* [inner, h] */
+  ROLE_MIX_CONV_Q, /* [G Dk, 1, taps] */
+  ROLE_MIX_CONV_K, /* [G Dk, 1, taps] */
+  ROLE_MIX_CONV_V, /* [inner, 1, taps] */
   ROLE_COUNT
 } tensor_role_t;
 

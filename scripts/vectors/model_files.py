@@ -67,6 +67,30 @@ def as_saved(model, directory):
 LAYERS_SAVED = {"kimi_k25": "blocks", "qianfan_ocr": "encoder.layers"}
 
 
+def part_taps(tensors, config):
+    """transformers 5.23 saves those of OLMo hybrid in thirds, whatever q, k and v have."""
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    made = dict(tensors)
+    for name in tensors:
+        if not name.endswith(".q_conv1d.weight"):
+            continue
+        names = [name.replace("q_conv1d", f"{part}_conv1d") for part in "qkv"]
+        rows = torch.cat([tensors[part] for part in names])
+        parts = rows.split([keys, keys, len(rows) - 2 * keys])
+        made |= {n: part.contiguous() for n, part in zip(names, parts, strict=True)}
+    return made
+
+
+def name_norms(tensors):
+    """transformers 5.23 saves the norms behind attention of OLMo hybrid as those before MLPs."""
+    def named(name):
+        layer = name.split(".feedforward_layer_norm.")[0]
+        if f"{layer}.self_attn.o_proj.weight" not in tensors:
+            return name
+        return name.replace("feedforward_layer_norm", "post_attention_layernorm")
+    return {named(name): tensor for name, tensor in tensors.items()}
+
+
 def turn_experts(directory):
     """Published files of Qwen3-VL have [experts, in, out], those of transformers [.., out, in]."""
     for path in directory.glob("*.safetensors"):
@@ -81,7 +105,7 @@ OUTSIDE = ("architectures", "torch_dtype", "eos_token_id", "bos_token_id")
 def save(model, config, directory, how, dtype, seed=0):
     """Writes the weights of a filled fp32 model into `directory` as `dtype`."""
     model.to(dtype)
-    if how in ("plain", "sharded"):
+    if how in ("plain", "sharded", "published"):
         # transformers itself, with its own config.json and generation_config.json
         model.generation_config.pad_token_id = None
         model.save_pretrained(directory, max_shard_size="60KB" if how == "sharded" else "1GB")
@@ -90,6 +114,9 @@ def save(model, config, directory, how, dtype, seed=0):
         if config["model_type"] == "qwen3_vl_moe" and how == "plain":
             turn_experts(directory)
         for path in directory.glob("*.safetensors"):
+            if how == "published":
+                tensors = part_taps(name_norms(load_file(path)), config)
+                save_file(tensors, path, metadata={"format": "pt"})
             path.chmod(0o644)
         return
     tensors = {n: t.contiguous().clone() for n, t in model.state_dict().items()}

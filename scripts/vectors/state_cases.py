@@ -71,6 +71,16 @@ def qwen3_5_images(text, dtype="float32"):
     return {**made, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
 
 
+def olmo_hybrid(hidden, heads, *args, **more):
+    """A gated DeltaNet with norms before its blocks, attention with norms behind them."""
+    return llama_like("OlmoHybridForCausalLM", "olmo_hybrid", hidden, heads, *args, **{
+        "num_hidden_layers": 4, "pad_token_id": 0, **LINEAR, "layer_types": [
+            "linear_attention", "full_attention", "linear_attention", "linear_attention"], **more})
+
+
+UNROTATED = {"rope_parameters": {"rope_type": "default", "rope_theta": None}}  # as published
+
+
 MAMBA = {"mamba_expand": 2, "mamba_n_groups": 2, "mamba_d_state": 24, "mamba_d_conv": 4}
 
 
@@ -216,6 +226,21 @@ def draw_delta(rng, dtype, make):
                                   draw_types(rng, more["num_hidden_layers"], "linear_attention")})
 
 
+def draw_olmo_hybrid(rng, dtype):
+    sizes, _, more = draw_sizes(rng, [16, 32, 48])
+    groups, layers = rng.choice([1, 2, 3]), more["num_hidden_layers"]
+    types = draw_types(rng, layers, "linear_attention")
+    types[types.index("full_attention") - 1] = "linear_attention"
+    linear = {"linear_num_key_heads": groups, "linear_num_value_heads": groups *
+              rng.choice([1, 2, 3]), "linear_key_head_dim": rng.choice([5, 16, 33, 64]),
+              "linear_value_head_dim": rng.choice([7, 16, 40, 70, 128]),
+              "linear_conv_kernel_dim": rng.choice([2, 3, 4, 6]),
+              "linear_allow_neg_eigval": rng.random() < 0.7}
+    made = olmo_hybrid(*sizes, dtype, **{**more, **linear, "layer_types": types,
+                                         "attention_bias": rng.random() < 0.3})
+    return without(made, "rope_theta") | UNROTATED if rng.random() < 0.5 else made
+
+
 def draw_mamba(rng, dtype, make):
     sizes, _, more = draw_sizes(rng, [16, 32, 48])
     layers = more["num_hidden_layers"]
@@ -313,6 +338,7 @@ def draw_jamba(rng, dtype):
 STATE_DRAWS = {"mamba": lambda rng, dtype: draw_alone(rng, dtype, mamba),
                "falcon_mamba": lambda rng, dtype: draw_alone(rng, dtype, falcon_mamba),
                "mamba2": lambda rng, dtype: draw_alone(rng, dtype, mamba2), "jamba": draw_jamba,
+               "olmo_hybrid": draw_olmo_hybrid,
                "lfm2": draw_lfm2, "lfm2_moe": draw_lfm2_moe, "lfm3": draw_lfm3,
                "granite_hybrid": lambda rng, dtype: draw_mamba(rng, dtype, granite_hybrid),
                "nemotron_h": draw_nemotron_h, "falcon_h1": draw_falcon_h1,
@@ -400,4 +426,10 @@ STATE_CASES = {
                                            num_hidden_layers=2, vocab_size=67)),
     "state-files-jamba": ("plain", jamba(48, 3, 1, 64, num_hidden_layers=3, attn_layer_period=2,
                                          **STATE_TINY)),
+    "state-files-olmo-hybrid": ("plain", olmo_hybrid(48, 3, 1, 64, **STATE_TINY)),
+    "state-files-olmo-hybrid-published": ("published", without(olmo_hybrid(
+        48, 2, 2, 40, "bfloat16", num_hidden_layers=2, linear_num_key_heads=1,
+        linear_num_value_heads=2, linear_key_head_dim=12, linear_allow_neg_eigval=False,
+        layer_types=["linear_attention", "full_attention"], **STATE_TINY), "rope_theta")
+                                          | UNROTATED),
 }

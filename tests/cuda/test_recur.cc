@@ -5,7 +5,7 @@
 
 struct recur_case_t {
   int heads, groups, key_dim, value_dim, length;
-  bool corrects, skips, tiled = false;
+  bool corrects, skips, tiled = false, doubles = false;
 };
 
 /* The columns of a row: 3 that are of no use, q, k, v, rate, step. */
@@ -55,7 +55,7 @@ template <class T> struct recur_layer {
     args.v = at.v, args.rate = at.rate, args.step = at.step;
     args.heads = c.heads, args.groups = c.groups, args.key_dim = c.key_dim;
     args.value_dim = c.value_dim, args.tiled = c.tiled, args.corrects = c.corrects;
-    args.step_min = STEP_MIN, args.step_max = STEP_MAX;
+    args.step_min = STEP_MIN, args.step_max = STEP_MAX, args.rate_most = c.doubles ? 2 : 1;
     args.decay = d_decay.p, args.bias = d_bias.p, args.skip = c.skips ? d_skip.p : nullptr;
     MUST(gpu_recur(dtype_of<T>(), &args, nullptr));
     const std::vector<T> got = y.get();
@@ -97,8 +97,9 @@ static void next(const recur_layer<T> &layer, std::vector<double> &state, const 
   step = std::log1p(std::exp(step));
   if (!c.corrects) step = std::min(std::max(step, (double)STEP_MIN), (double)STEP_MAX);
   const double a = std::exp((double)layer.decay[head] * step);
+  const double most = c.doubles ? 2 : 1;
   const double rate =
-      c.corrects ? 1 / (1 + std::exp(-(double)to_float(row[at.rate + head]))) : step;
+      c.corrects ? most / (1 + std::exp(-(double)to_float(row[at.rate + head]))) : step;
   for (int j = 0; j < dim; j++) {
     const double v = (double)to_float(row[at.v + head * dim + j]);
     double seen = 0, sum = c.skips ? (double)layer.skip[head] * v : 0;
@@ -150,6 +151,7 @@ TEST(recurrences_with_a_correction) {
   recur_case<f16_t>({2, 2, 64, 64, 35, true, false});
   recur_case<bf16_t>({3, 1, 13, 40, 19, true, false});
   recur_case<bf16_t>({6, 3, 24, 16, 11, true, false, true});
+  recur_case<bf16_t>({4, 2, 96, 192, 21, true, false, false, true});
   recur_case<f16_t>({1, 1, 200, 8, 17, true, false});
 }
 

@@ -39,7 +39,8 @@ GPU_FN void load_factors(recur_chunk<DIM> &chunk, const gpu_recur_t &args, const
   float step = softplus(to_float(row[args.step + head]) + args.bias[head]);
   if (!args.corrects) step = fminf(fmaxf(step, args.step_min), args.step_max);
   chunk.decay[token] = expf(mul_rn(args.decay[head], step));
-  chunk.rate[token] = args.corrects ? 1.0f / (1.0f + expf(-to_float(row[args.rate + head]))) : step;
+  chunk.rate[token] =
+      args.corrects ? args.rate_most / (1.0f + expf(-to_float(row[args.rate + head]))) : step;
 }
 
 /* q or k of a token, by a warp. */

@@ -54,6 +54,7 @@ typedef struct gpu_recur {
   int tiled;    /* 1 = head h is of group h mod groups, else neighbours share a group */
   int corrects; /* 1 = gated DeltaNet, else Mamba-2 */
   float step_min, step_max;
+  float rate_most;                  /* of a DeltaNet: a rate is so often a sigmoid */
   const float *decay, *bias, *skip; /* [heads]; skip may be NULL */
 } gpu_recur_t;
 int gpu_recur(dtype_t dtype, const gpu_recur_t *args, gpu_stream_t stream);

@@ -547,6 +547,25 @@ static bool are_stacked(const char *dir, const family_t *family, const blueprint
   return found;
 }
 
+/* Whether the files have the taps of q, k and v of OLMo hybrid in thirds. */
+static bool has_thirds(const char *dir, const family_t *family, const blueprint_t *bp) {
+  weight_files_t *files = NULL;
+  bool found = false;
+  if (weight_files_open(dir, &files, NULL) != 0) return false;
+  int32_t layer = 0;
+  while (layer + 1 < bp->num_layers && !(bp->layer_flags[layer] & LAYER_MIXER)) layer++;
+  for (int i = 0; i < LAYOUT_PREFIXES_MAX && family->layout->prefixes[i] != NULL; i++) {
+    char name[TENSOR_NAME_MAX];
+    snprintf(name, sizeof(name), "%slayers.%d.linear_attn.q_conv1d.weight",
+             family->layout->prefixes[i], layer);
+    const stored_tensor_t *stored = weight_files_find(files, name);
+    found |= stored != NULL && stored->rank == 3 &&
+             stored->shape[0] == (mixer_channels(&bp->mixer, 0) + 2) / 3;
+  }
+  weight_files_close(files);
+  return found;
+}
+
 static void read_ids(config_reader_t *reader, const family_t *family, int32_t tokenizer_eos,
                      blueprint_t *bp) {
   bp->bos_id = (int32_t)config_int_or_null(reader, KEYS("bos_token_id"),
@@ -625,6 +644,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   if (reader.code != 0) return reader.code;
   bp->dtype = dtype >= 0 ? (dtype_t)dtype : stored_dtype(dir, family);
   bp->conv1d = strcmp(family->name, "gpt2") == 0;
+  bp->mixer.thirds = bp->mixer.apart && has_thirds(dir, family, bp);
   bp->experts_stacked =
       family->layout->may_stack && bp->num_experts > 0 && are_stacked(dir, family, bp);
   return 0;

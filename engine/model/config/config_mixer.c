@@ -158,6 +158,52 @@ static void read_delta(config_reader_t *reader, blueprint_t *bp) {
     config_refuse(reader, "attention_bias", config_get(reader, "attention_bias"), "false");
 }
 
+/* A rope_theta that is null: nothing rotates. The one in rope_parameters goes before. */
+static void read_thetas(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *rope = config_get(reader, "rope_parameters");
+  const json_t *theta =
+      rope != NULL && rope->type == JSON_OBJECT ? json_get(rope, "rope_theta") : NULL;
+  if (theta == NULL) theta = config_get(reader, "rope_theta");
+  if (theta == NULL || theta->type != JSON_NULL) return;
+  for (int32_t i = 0; i < bp->num_layers; i++) bp->layer_flags[i] |= LAYER_NO_ROPE;
+}
+
+/* OLMo hybrid. Its layers with attention have norms behind the blocks, the others before; the class
+ * makes the last layer one of attention if no other is. */
+static void read_olmo(config_reader_t *reader, blueprint_t *bp) {
+  const json_t *types = config_get(reader, "layer_types");
+  mixer_config_t *mixer = &bp->mixer;
+  const int32_t heads = bp->num_heads, layers = bp->num_layers;
+  for (int32_t i = 0; !json_is_given(types) && i < layers; i++)
+    bp->layer_flags[i] |= i % 4 == 3 || (layers < 4 && i == layers - 1) ? 0 : IN_PLACE;
+  if (json_is_given(types)) read_types(reader, types, "linear_attention", bp);
+  mixer->kind = MIXER_DELTA;
+  mixer->apart = true;
+  mixer->taps = (int32_t)config_int(reader, KEYS("linear_conv_kernel_dim"), 4, 2, CONV_TAPS_MAX);
+  mixer->num_groups = (int32_t)config_int_or_null(reader, KEYS("linear_num_key_heads"), heads,
+                                                  heads, 1, MIXER_HEADS_MAX);
+  mixer->num_heads = (int32_t)config_int_or_null(reader, KEYS("linear_num_value_heads"), heads,
+                                                 heads, 1, MIXER_HEADS_MAX);
+  const int64_t key_dim = 3 * (int64_t)bp->hidden_size / (4 * (int64_t)mixer->num_groups);
+  mixer->key_dim = (int32_t)config_int_or_null(reader, KEYS("linear_key_head_dim"), key_dim,
+                                               key_dim, 1, MIXER_DIM_MAX);
+  mixer->value_dim =
+      (int32_t)config_int_or_null(reader, KEYS("linear_value_head_dim"), 2 * mixer->key_dim,
+                                  2 * mixer->key_dim, 1, MIXER_DIM_MAX);
+  mixer->doubles = config_bool(reader, KEYS("linear_allow_neg_eigval"), true);
+  if (mixer->num_heads % mixer->num_groups != 0)
+    config_refuse(reader, "linear_num_key_heads", NULL,
+                  "is %d, which does not divide linear_num_value_heads, %d", mixer->num_groups,
+                  mixer->num_heads);
+  if (mixer->key_dim < 1 || mixer->key_dim > MIXER_DIM_MAX || mixer->value_dim > MIXER_DIM_MAX)
+    config_refuse(reader, "linear_key_head_dim", NULL, "is %d, and linear_value_head_dim %d: 1..%d",
+                  mixer->key_dim, mixer->value_dim, MIXER_DIM_MAX);
+  mixer->norm = true;
+  mixer->norm_group = mixer->value_dim;
+  mixer->norm_eps = 1e-5F; /* whatever rms_norm_eps is */
+  read_thetas(reader, bp);
+}
+
 /* ---- Mamba-2: Granite 4, Bamba ---- */
 
 /* Bounds of the steps: absent, null, or a list of two. Infinity is the word in older files, and in
@@ -462,6 +508,7 @@ void config_read_mixer(config_reader_t *reader, const family_t *family, blueprin
   case MIXERS_MAMBA: read_mamba1(reader, bp); break;
   case MIXERS_MAMBA2: read_mamba2(reader, bp); break;
   case MIXERS_JAMBA: read_jamba(reader, bp); break;
+  case MIXERS_OLMO: read_olmo(reader, bp); break;
   case MIXERS_DELTA:
   case MIXERS_DELTA_BY_GROUP:
     bp->mixer.by_group = family->mixer_keys == MIXERS_DELTA_BY_GROUP;

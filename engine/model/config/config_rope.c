@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double THETA_MAX = 1e15, FACTOR_MAX = 1e6;
+static const double THETA_MAX = 1e15, FACTOR_MAX = 1e6, FALLBACK_THETA = 1e4;
 enum { PHI3_ORIGINAL_MAX = 4096 };
 
 /* Keys that a rope dict may hold. */
@@ -406,12 +406,24 @@ static void read_layer_thetas(config_reader_t *reader, blueprint_t *bp) {
   }
 }
 
+static bool any_rotates(const blueprint_t *bp) {
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    if (!(bp->layer_flags[i] & LAYER_NO_ROPE)) return true;
+  return false;
+}
+
 void config_read_rope(config_reader_t *reader, const family_t *family, int32_t max_positions,
                       blueprint_t *blueprint) {
   rope_config_t start = {
       .type = ROPE_DEFAULT, .factor = 1.0, .truncate = true, .reversed = family->rope_reversed};
   rope_config_t *rope = &blueprint->rope, *local = &blueprint->local_rope;
   *rope = *local = start;
+  if (!any_rotates(blueprint)) { /* what the keys say changes nothing */
+    rope->theta = FALLBACK_THETA;
+    rope->dims = blueprint->head_dim;
+    local->type = ROPE_NONE;
+    return;
+  }
   blueprint->rope_pairs = family->rope_pairs;
   rope->theta = config_double(reader, KEYS("rope_theta", "rotary_emb_base"), family->rope_theta, 0,
                               THETA_MAX, true);

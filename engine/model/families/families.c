@@ -148,7 +148,6 @@ static const struct {
     {"MiniMaxM1", lightning},
     {"MiniMaxForCausalLM", lightning},
     {"LongcatFlash", "it needs two attentions a layer and experts that compute nothing"},
-    {"OlmoHybrid", "it needs layers of Gated DeltaNet between its own"},
     {"JinaBert", alibi},
     {"NeoBERT", reference},
     {"Ernie4_5_VL", "it needs experts of images beside those of text"},

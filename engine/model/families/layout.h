@@ -45,6 +45,9 @@ typedef enum dim {
   DIM_MIX_CONV,    /* channels x taps */
   DIM_MIX_NORM,
   DIM_MIX_INNER,
+  DIM_MIX_KEYS,  /* G Dk */
+  DIM_MIX_KEY_TAPS,
+  DIM_MIX_VALUE_TAPS,
   DIM_MIX_PARTS, /* of ROLE_MIX_PARTS */
   DIM_MIX_STEPS,
   DIM_MIX_STATE,  /* N */
@@ -112,6 +115,8 @@ typedef enum when {
   WHEN_CONV_BIAS,
   WHEN_MIXER_NORM,
   WHEN_PARTS_NORM,
+  WHEN_STATE,    /* layers that keep a state */
+  WHEN_NO_STATE, /* layers that do not */
   WHEN_TYPES,
   WHEN_POSITIONS, /* there is a table of positions */
   WHEN_DISTANCES, /* distances have vectors */
@@ -130,7 +135,8 @@ typedef enum when {
 
 typedef struct tensor_pattern {
   tensor_role_t role;
-  /* Without prefix and ".weight"; '#': the layer; first '/': no prefix; last '!': no ".weight". */
+  /* Without prefix and ".weight"; '#': the layer; first '/': no prefix; last '!': no ".weight";
+   * behind '|': what files may have in the place of its last part. */
   const char *name;
   const char *gguf; /* the same in GGUF files; NULL, as above: files of this kind lack it */
   dim_t rows, cols;

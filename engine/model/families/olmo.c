@@ -1,4 +1,4 @@
-/* olmo.c: OLMo to OLMo 3, OLMoE and FlexOlmo.
+/* olmo.c: OLMo to OLMo 3, OLMo hybrid, OLMoE and FlexOlmo.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -23,6 +23,40 @@ static const tensor_pattern_t flex_olmo_patterns[] = {
     DECODER_ROWS, OUT_NORMS, ATTENTION_ROWS, ROUTER("mlp.gate", WHEN_NEVER), NUMBERED_EXPERTS,
 };
 
+/* OLMo hybrid: norms stand behind the blocks of layers with attention, and before those of the
+ * others. */
+#define HYBRID(role, name, rows, cols, form)                                                       \
+  STORED(role, "linear_attn." name, rows, cols, WHEN_ALWAYS, WHEN_NEVER, form)
+#define HYBRID_IN(role, name, rows) HYBRID(role, name "_proj", rows, DIM_HIDDEN, FORM_PLAIN)
+#define HYBRID_TAPS(role, name, rows) HYBRID(role, name "_conv1d", rows, DIM_NONE, FORM_CONV)
+#define HYBRID_VECTOR(role, name, rows) HYBRID(role, name, rows, DIM_NONE, FORM_PLAIN)
+#define HYBRID_NORM(role, name, when)                                                              \
+  STORED(role, name, DIM_HIDDEN, DIM_NONE, when, WHEN_NEVER, FORM_PLAIN)
+static const tensor_pattern_t olmo_hybrid_patterns[] = {
+    DECODER_ROWS,
+    HYBRID_NORM(ROLE_ATTN_NORM, "attention_layer_norm", WHEN_STATE),
+    HYBRID_NORM(ROLE_MLP_NORM, "feedforward_layer_norm", WHEN_STATE),
+    HYBRID_NORM(ROLE_ATTN_OUT_NORM, "post_attention_layernorm|feedforward_layer_norm",
+                WHEN_NO_STATE), /* the second: as transformers 5.23 saves it */
+    HYBRID_NORM(ROLE_MLP_OUT_NORM, "post_feedforward_layernorm", WHEN_NO_STATE),
+    ATTENTION_ROWS,
+    HYBRID_IN(ROLE_MIX_Q, "q", DIM_MIX_KEYS),
+    HYBRID_IN(ROLE_MIX_K, "k", DIM_MIX_KEYS),
+    HYBRID_IN(ROLE_MIX_V, "v", DIM_MIX_INNER),
+    HYBRID_IN(ROLE_MIX_Z, "g", DIM_MIX_INNER),
+    HYBRID_IN(ROLE_MIX_RATE, "b", DIM_MIX_HEADS),
+    HYBRID_IN(ROLE_MIX_STEP, "a", DIM_MIX_HEADS),
+    HYBRID_TAPS(ROLE_MIX_CONV_Q, "q", DIM_MIX_KEY_TAPS),
+    HYBRID_TAPS(ROLE_MIX_CONV_K, "k", DIM_MIX_KEY_TAPS),
+    HYBRID_TAPS(ROLE_MIX_CONV_V, "v", DIM_MIX_VALUE_TAPS),
+    HYBRID_VECTOR(ROLE_MIX_DECAY, "A_log!", DIM_MIX_HEADS),
+    HYBRID_VECTOR(ROLE_MIX_BIAS, "dt_bias!", DIM_MIX_HEADS),
+    HYBRID_VECTOR(ROLE_MIX_NORM, "o_norm", DIM_MIX_NORM),
+    HYBRID(ROLE_MIX_OUT, "o_proj", DIM_HIDDEN, DIM_MIX_INNER, FORM_PLAIN),
+    DENSE_ROWS,
+};
+
+static const layout_t layout_olmo_hybrid = {LLAMA_LIKE(olmo_hybrid_patterns)};
 static const layout_t layout_olmo = {LLAMA_LIKE(olmo_patterns)};
 const layout_t layout_olmo2 = {LLAMA_LIKE(olmo2_patterns)};
 static const layout_t layout_flex_olmo = {LLAMA_LIKE(flex_olmo_patterns)};
@@ -47,6 +81,9 @@ static const family_t rows[] = {
     {OLMO2, NAMES("flex_olmo", "FlexOlmoForCausalLM"), .layout = &layout_flex_olmo,
      SIZES(100352, 4096, 11008, 32, 32, 0, 0, 4096), IDS(100257, -1), .norm_eps = 1e-6,
      .rope_theta = 5e5, .expert_keys = EXPERTS_OLMOE, .num_experts = 7, .experts_top = 5},
+    {OLMO2, NAMES("olmo_hybrid", "OlmoHybridForCausalLM"), .layout = &layout_olmo_hybrid,
+     SIZES(100352, 3840, 11008, 32, 30, 0, 0, 65536), IDS(100257, -1), .norm_eps = 1e-6,
+     .mixer_keys = MIXERS_OLMO},
 };
 
 static const gguf_name_t gguf[] = {

@@ -579,6 +579,7 @@ static void describe_mixer(const blueprint_t *bp, mixer_t *made, int32_t index) 
   r->num_heads = mixer->num_heads;
   r->num_groups = mixer->num_groups;
   r->tiled = mixer->tiled;
+  r->doubles = mixer->doubles;
   r->key_dim = mixer->key_dim;
   r->value_dim = mixer->value_dim;
   r->width = width;
@@ -670,15 +671,41 @@ static void load_selective(model_load_t *load, const blueprint_t *bp, selective_
   of->selection.skip = vector(load, i, false, 1, &skip);
 }
 
+/* The taps of all channels, [taps, C], of tensors for q, k and v. */
+static const vector_t *load_taps(model_load_t *load, const blueprint_t *bp, int32_t i) {
+  static const tensor_role_t roles[3] = {ROLE_MIX_CONV_Q, ROLE_MIX_CONV_K, ROLE_MIX_CONV_V};
+  const int32_t taps = bp->mixer.taps;
+  const size_t channels = (size_t)mixer_channels(&bp->mixer, 0);
+  const bool plans = load->loader.planned != NULL;
+  float *all = plans ? NULL : calloc((size_t)taps * channels, sizeof(float));
+  if (!plans && all == NULL && load->code == 0)
+    load->code = error_set(load->error, ERR_NO_MEMORY, NULL, "no memory for taps");
+  size_t first = 0;
+  for (int n = 0; n < 3 && all != NULL && load->code == 0; n++) {
+    const size_t width = (size_t)mixer_part(&bp->mixer, n);
+    float *values = NULL;
+    load->code = weight_loader_values(&load->loader, roles[n], i, false, &values, load->error);
+    for (size_t k = 0; k < (size_t)taps && values != NULL; k++)
+      memcpy(all + k * channels + first, values + k * width, width * sizeof(float));
+    free(values);
+    first += width;
+  }
+  const vector_t *made = numbers(load, all, taps * (int64_t)channels);
+  free(all);
+  return made;
+}
+
 static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer, int32_t i) {
-  static const tensor_role_t in[4] = {ROLE_MIX_IN, ROLE_MIX_Z, ROLE_MIX_RATE, ROLE_MIX_STEP};
+  static const tensor_role_t in[7] = {ROLE_MIX_IN, ROLE_MIX_Q,    ROLE_MIX_K,   ROLE_MIX_V,
+                                      ROLE_MIX_Z,  ROLE_MIX_RATE, ROLE_MIX_STEP};
   static const tensor_role_t conv = ROLE_MIX_CONV, out = ROLE_MIX_OUT, decay = ROLE_MIX_DECAY;
   static const tensor_role_t bias = ROLE_MIX_BIAS, skip = ROLE_MIX_SKIP, norm = ROLE_MIX_NORM;
   const vector_change_t below_zero = {.factor = bp->gguf ? 1.0f : -1.0f, .is_logarithm = !bp->gguf};
   describe_mixer(bp, mixer, load->num_mixers++);
-  mixer->in = matrix(load, i, 4, in);
+  mixer->in = matrix(load, i, 7, in);
   mixer->in_bias = vector(load, i, true, 1, in);
-  mixer->conv.weight = vector(load, i, false, 1, &conv);
+  mixer->conv.weight =
+      bp->mixer.apart ? load_taps(load, bp, i) : vector(load, i, false, 1, &conv);
   mixer->conv.bias = vector(load, i, true, 1, &conv);
   mixer->out = matrix(load, i, 1, &out);
   mixer->out_bias = vector(load, i, true, 1, &out);

@@ -791,7 +791,9 @@ void model_run_layer(model_t *model, const layer_t *layer, act_t *hidden, act_t 
                                      normed ? scratch : NULL};
   const block_input_t mlp_normed = {hidden, &layer->mlp_norm, scratch};
   act_t *out;
-  switch (model->blueprint.block) {
+  block_kind_t block = model->blueprint.block;
+  if (block == BLOCK_OUT_NORM && layer->mixer.in != NULL) block = BLOCK_PRE_NORM; /* OLMo hybrid */
+  switch (block) {
   case BLOCK_PRE_NORM: /* of Nemotron-H a layer has one of the two */
     token_block(model, layer, hidden, &attn_normed, hidden, rows);
     if (crosses) {

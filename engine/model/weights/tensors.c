@@ -54,6 +54,9 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
     return bp->mixer.kind == MIXER_DELTA ? bp->mixer.value_dim
                                          : mixer_inner(&bp->mixer, bp->hidden_size);
   case DIM_MIX_INNER: return mixer_inner(&bp->mixer, bp->hidden_size);
+  case DIM_MIX_KEYS: return mixer_keys(&bp->mixer);
+  case DIM_MIX_KEY_TAPS: return (int64_t)mixer_part(&bp->mixer, 0) * bp->mixer.taps;
+  case DIM_MIX_VALUE_TAPS: return (int64_t)mixer_part(&bp->mixer, 2) * bp->mixer.taps;
   case DIM_MIX_PARTS: return bp->mixer.step_rank + 2 * (int64_t)bp->mixer.key_dim;
   case DIM_MIX_STEPS: return bp->mixer.step_rank;
   case DIM_MIX_STATE: return bp->mixer.key_dim;
@@ -114,6 +117,9 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_MIX_CONV] = "the channels and taps of the convolution",
       [DIM_MIX_NORM] = "the norm of the layers with a state",
       [DIM_MIX_INNER] = "the heads of the layers with a state",
+      [DIM_MIX_KEYS] = "linear_num_key_heads x linear_key_head_dim",
+      [DIM_MIX_KEY_TAPS] = "the channels and taps of the convolution",
+      [DIM_MIX_VALUE_TAPS] = "the channels and taps of the convolution",
       [DIM_MIX_PARTS] = "time_step_rank + 2 x state_size (mamba_dt_rank, mamba_d_state)",
       [DIM_MIX_STEPS] = "time_step_rank (mamba_dt_rank)",
       [DIM_MIX_STATE] = "state_size (mamba_d_state)",
@@ -185,6 +191,8 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_MIXER_BIAS: return bp->mixer.bias;
   case WHEN_CONV_BIAS: return bp->mixer.conv_bias;
   case WHEN_MIXER_NORM: return bp->mixer.norm;
+  case WHEN_STATE: return layer >= 0 && bp->layer_flags[layer] & LAYER_MIXER;
+  case WHEN_NO_STATE: return layer >= 0 && !(bp->layer_flags[layer] & LAYER_MIXER);
   case WHEN_PARTS_NORM: return bp->mixer.parts_normed && !bp->mixer.parts_free;
   case WHEN_TYPES: return bp->encoder.token_types > 0;
   case WHEN_POSITIONS: return bp->num_positions > 0;
@@ -231,7 +239,7 @@ static void write_name(expected_tensor_t *tensor, const blueprint_t *bp, const c
   size_t used = (size_t)snprintf(tensor->name, capacity, "%s", apart ? "mtp." : "");
   tensor->absolute = apart || pattern[0] == '/';
   if (pattern[0] == '/') pattern++;
-  for (; *pattern != '\0' && used < capacity; pattern++) {
+  for (; *pattern != '\0' && *pattern != '|' && used < capacity; pattern++) {
     int n = 1;
     if (*pattern == '#')
       n = snprintf(tensor->name + used, capacity - used, "%d", layer);
@@ -244,6 +252,7 @@ static void write_name(expected_tensor_t *tensor, const blueprint_t *bp, const c
     if (*pattern != '!') used += n > 0 ? (size_t)n : 0;
   }
   CHECK_LT(used, capacity); /* the patterns are ours, the numbers bounded */
+  tensor->other = *pattern == '|' ? pattern + 1 : NULL;
   snprintf(tensor->name + used, capacity - used, "%s", suffix);
 }
 

@@ -31,6 +31,7 @@ typedef struct head_order {
 typedef struct expected_tensor {
   char name[EXPECTED_NAME_MAX]; /* without the file's prefix, with ".weight" or ".bias" */
   bool absolute;                /* the name takes no prefix */
+  const char *other;            /* what may stand there for the part before ".weight", or NULL */
   tensor_role_t role;
   int32_t layer; /* -1 outside layers */
   bool bias;

@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROLES_MAX = 4, TRANSPOSE_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
+enum { ROLES_MAX = 7, TRANSPOSE_BLOCK = 32, FILL_PIECE = 256, NIBBLE_BYTES = MXFP4_COLS / 2 };
 
 /* One stored tensor as rows of a matrix. */
 typedef struct weight_part {

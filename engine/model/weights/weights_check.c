@@ -357,6 +357,16 @@ static int match_factors(const weight_files_t *files, const stored_tensor_t *blo
   return 0;
 }
 
+/* The tensor under the other name of its last part, or NULL. */
+static const stored_tensor_t *find_other(const weight_files_t *files,
+                                         const expected_tensor_t *tensor, const char *name) {
+  const char *suffix = strrchr(name, '.'), *part = suffix;
+  char other[TENSOR_NAME_MAX];
+  while (part > name && part[-1] != '.') part--;
+  snprintf(other, sizeof(other), "%.*s%s%s", (int)(part - name), name, tensor->other, suffix);
+  return weight_files_find(files, other);
+}
+
 /* Finds every expected tensor and marks it as taken. */
 static int match(weight_loader_t *loader, const scheme_t *scheme, const char *prefix,
                  uint8_t *taken, inferd_error_t *error) {
@@ -374,6 +384,7 @@ static int match(weight_loader_t *loader, const scheme_t *scheme, const char *pr
     }
     const stored_tensor_t *stored =
         tensor->absolute ? find_absolute(files, name) : weight_files_find(files, name);
+    if (stored == NULL && tensor->other != NULL) stored = find_other(files, tensor, name);
     loader->stored[i] = stored;
     if (stored == NULL) return missing(loader, tensor, name, error);
     int code = loader->is_gguf ? check_gguf_type(stored, tensor->cols == 0, error)

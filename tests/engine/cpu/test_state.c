@@ -47,6 +47,7 @@ static void describe(step_t *step, const int32_t *sequences, const int32_t *done
 typedef struct shapes {
   recurrence_kind_t kind;
   int32_t taps, heads, groups, key_dim, value_dim;
+  bool doubles;
 } shapes_t;
 
 /* One layer: the convolution in place over q, k, v, then the recurrence. */
@@ -76,6 +77,7 @@ static layer_t make_layer(device_t *device, random_state_t *random, const shapes
                        .bias = vector_make(device, bias, made.channels)};
   made.r = (recurrence_t){.kind = s->kind,
                           .offset = (int64_t)(s->taps - 1) * made.channels,
+                          .doubles = s->doubles,
                           .num_heads = s->heads,
                           .num_groups = s->groups,
                           .key_dim = s->key_dim,
@@ -134,7 +136,7 @@ static void step_exact(const recurrence_t *r, const double *x, const float *in, 
   double step = log1p(exp((double)in[r->step + head] + r->bias->values[head]));
   if (!delta) step = fmin(fmax(step, r->step_min), r->step_max);
   double decay = exp(r->decay->values[head] * step), qq = 1e-6, kk = 1e-6;
-  double rate = delta ? 1 / (1 + exp(-(double)in[r->rate + head])) : step;
+  double rate = delta ? (r->doubles ? 2 : 1) / (1 + exp(-(double)in[r->rate + head])) : step;
   for (int32_t i = 0; i < rows; i++) qq += q[i] * q[i], kk += k[i] * k[i];
   double q_factor = delta ? 1 / sqrt(qq * rows) : 1, k_factor = delta ? 1 / sqrt(kk) : 1;
   for (int32_t j = 0; j < r->value_dim; j++) {
@@ -263,9 +265,9 @@ static void check_shape(const char *tier, const shapes_t *shapes) {
 
 Test(state, recurrences) {
   static const shapes_t shapes[] = {
-      {RECURRENCE_DELTA, 4, 4, 2, 16, 32}, {RECURRENCE_DELTA, 2, 3, 1, 33, 70},
-      {RECURRENCE_DELTA, 5, 2, 2, 7, 5},   {RECURRENCE_SCAN, 4, 6, 2, 24, 64},
-      {RECURRENCE_SCAN, 3, 4, 1, 17, 12},
+      {RECURRENCE_DELTA, 4, 4, 2, 16, 32, false}, {RECURRENCE_DELTA, 2, 3, 1, 33, 70, false},
+      {RECURRENCE_DELTA, 5, 2, 2, 7, 5, false},   {RECURRENCE_DELTA, 4, 4, 2, 16, 32, true},
+      {RECURRENCE_SCAN, 4, 6, 2, 24, 64, false},  {RECURRENCE_SCAN, 3, 4, 1, 17, 12, false},
   };
   const char *tiers[NUM_TIER_NAMES];
   int count = tiers_here(tiers);

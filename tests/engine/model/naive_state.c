@@ -81,7 +81,7 @@ static void recur_one(const recurrence_t *r, float *state, const float *in, int3
   double step = log1p(exp((double)in[r->step + head] + naive_values(r->bias)[head]));
   if (!delta) step = fmin(fmax(step, r->step_min), r->step_max);
   double decay = exp(naive_values(r->decay)[head] * step), q_length = 1e-6, k_length = 1e-6;
-  double rate = delta ? 1.0 / (1.0 + exp(-(double)in[r->rate + head])) : step;
+  double rate = delta ? (r->doubles ? 2.0 : 1.0) / (1.0 + exp(-(double)in[r->rate + head])) : step;
   for (int32_t i = 0; i < rows; i++) {
     q_length += (double)q[i] * q[i];
     k_length += (double)k[i] * k[i];

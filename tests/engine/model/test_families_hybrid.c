@@ -163,3 +163,31 @@ Test(families_hybrid, jamba_has_attention_and_experts_by_their_periods) {
   bad(ARCHITECTURE("JambaForCausalLM") ",\"mamba_inner_layernorms\":false}",
       "mamba_inner_layernorms");
 }
+
+Test(families_hybrid, olmo_hybrid_takes_its_sizes_from_attention) {
+  const uint8_t mixer = LAYER_MIXER | LAYER_NO_ATTENTION;
+  const uint8_t flags[4] = {mixer, mixer, mixer, 0};
+  const mixer_config_t *made = &blueprint.mixer;
+  good(ARCHITECTURE("OlmoHybridForCausalLM") "}");
+  cr_assert_arr_eq(blueprint.layer_flags, flags, 4);
+  ASSERT_EQ(made->num_groups, 30);
+  ASSERT_EQ(made->num_heads, 30);
+  ASSERT_EQ(made->key_dim, 96);
+  ASSERT_EQ(made->value_dim, 192);
+  ASSERT_EQ(made->norm_eps, 1e-5F);
+  cr_assert(made->doubles && made->apart && blueprint.qk_norm_whole);
+  blueprint_free(&blueprint);
+  good(ARCHITECTURE("OlmoHybridForCausalLM") ",\"num_hidden_layers\":2,"
+                                             "\"linear_allow_neg_eigval\":false,"
+                                             "\"linear_num_key_heads\":15,"
+                                             "\"rope_parameters\":{\"rope_theta\":null}}");
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){mixer | LAYER_NO_ROPE, LAYER_NO_ROPE}), 2);
+  ASSERT_EQ(made->key_dim, 192);
+  cr_assert(!made->doubles);
+  blueprint_free(&blueprint);
+  bad(ARCHITECTURE("OlmoHybridForCausalLM") ",\"linear_num_key_heads\":7}", "linear_num_key_heads");
+  bad(ARCHITECTURE("OlmoHybridForCausalLM") ",\"linear_value_head_dim\":1025}",
+      "linear_value_head_dim");
+  bad(ARCHITECTURE("OlmoHybridForCausalLM") ",\"layer_types\":[\"full_attention\"]}",
+      "layer_types");
+}
