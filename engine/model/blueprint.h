@@ -76,6 +76,7 @@ typedef struct encoder {
   bool plain_norms;    /* LayerNorms without a bias */
   bool first_unnormed; /* layer 0 has no norm before attention */
   int32_t token_types; /* rows of the table of token types, 0 = none */
+  int32_t task_types;  /* rows of a table of tasks, whose first row all tokens have; 0 = none */
   int32_t table_size;  /* columns of the tables, which are projected then; 0 = hidden_size */
   bool one_layer;      /* all layers are the first one (ALBERT) */
   /* Disentangled attention (DeBERTa): vectors of distances, 2 span of them; 0 = none. */

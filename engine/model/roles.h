@@ -12,6 +12,7 @@ typedef enum tensor_role {
   ROLE_FINAL_NORM,    /* [h] */
   ROLE_HEAD,          /* [V, E] */
   ROLE_TYPES,         /* [types of tokens, h] */
+  ROLE_TASKS,         /* [kinds of tasks, h] */
   ROLE_DISTANCES,     /* [buckets, Hq] what scores have for distances */
   ROLE_DISTANCE_ROWS, /* [2 span, h] vectors of distances, of which K and Q are made */
   ROLE_DISTANCE_NORM, /* [h] of these */

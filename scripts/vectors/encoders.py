@@ -65,10 +65,17 @@ KINDS = {
     "t5": ("T5Encoder", ("xlmr", "<pad>", "<s>", "</s>")),
     "mt5": ("MT5Encoder", ("xlmr", "<pad>", "<s>", "</s>")),
     "jina3": ("JinaEmbeddingsV3", ("xlmr", "<pad>", "<s>", "</s>")),
+    "data2vec": ("Data2VecText", ROBERTA),
+    "prelayernorm": ("RobertaPreLayerNorm", ROBERTA),
+    "ernie": ("Ernie", BERT),
+    "megatron": ("MegatronBert", BERT),
+    "rembert": ("RemBert", BERT),
+    "roformer": ("RoFormer", BERT),
     "camembert": ("Camembert", ("xlmr", "<pad>", "<s>", "</s>")),
 }
 # As the tokenizers of their published files, such as BertTokenizer, these give types of tokens.
-TYPED = ("bert", "nomic", "electra", "albert", "deberta")
+TYPED = ("bert", "nomic", "electra", "albert", "deberta", "ernie", "megatron", "rembert",
+         "roformer")
 # Decoders, which classify by their last token.
 QWEN = ("smollm", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 DECODERS = {
@@ -162,6 +169,19 @@ CASES = {
                            type_vocab_size=2),
     "deberta-tags": spec("deberta", 32, 2, 64, 2, labels=5, tags=True, **DEBERTA_V3),
     "mt5-mean": spec("mt5", 32, 2, 64, 2, d_kv=24),
+    "data2vec-mean": spec("data2vec", 32, 2, 64, 2),
+    "data2vec-rank": spec("data2vec", 32, 2, 64, 2, labels=1),
+    "prelayernorm-mean": spec("prelayernorm", 32, 2, 64, 2),
+    "prelayernorm-tags": spec("prelayernorm", 32, 2, 64, 2, labels=5, tags=True),
+    "ernie-mean": spec("ernie", 32, 2, 64, 2),
+    "ernie-rank": spec("ernie", 32, 2, 64, 2, labels=1, use_task_id=True),
+    "megatron-cls": spec("megatron", 32, 2, 64, 2, pooling="cls"),
+    "megatron-labels": spec("megatron", 32, 2, 64, 2, labels=3),
+    "rembert-mean": spec("rembert", 48, 3, 64, 2, input_embedding_size=20),
+    "rembert-rank": spec("rembert", 32, 2, 64, 2, labels=1, input_embedding_size=32),
+    "roformer-mean": spec("roformer", 48, 3, 64, 2, embedding_size=20),
+    "roformer-labels": spec("roformer", 32, 2, 64, 2, labels=3, hidden_act="gelu_new"),
+    "roformer-tags": spec("roformer", 32, 2, 64, 2, labels=5, tags=True),
 }
 TAG_NAMES = ["O", "B-PER", "I-PER", "I-LOC", "MISC"]
 STRATEGIES = ["none", "simple", "first", "average", "max"]
@@ -219,7 +239,8 @@ def write_tokenizer(directory, kind, context):
     return max(ids.values()) + 1, ids[pad], ids[cls], ids[sep]
 
 
-POSITIONS_BEHIND = ("roberta", "xlmr", "camembert", "mpnet", "xlmr_xl")  # the padding
+POSITIONS_BEHIND = ("roberta", "xlmr", "camembert", "mpnet", "xlmr_xl", "data2vec",
+                    "prelayernorm")  # the padding
 
 
 def make_config(case, sizes):
@@ -262,6 +283,8 @@ def randomise(model, seed, dtype):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
+            if "embed_positions" in name:  # sines, which are not learned
+                continue
             drawn = torch.randn(weight.shape, generator=generator)
             if weight.dim() == 1 and "bias" not in name and not name.startswith("classifier"):
                 base = 0.0 if "Gemma" in type(model).__name__ else 1.0  # of 1 + w

@@ -47,8 +47,12 @@ def draw_case(rng, kind):
         labels = 0
         more = {"d_kv": rng.choice([16, 20, 32]),
                 "feed_forward_proj": rng.choice(["relu", "gated-gelu", "gated-silu"])}
-    if kind in ("albert", "electra"):
+    if kind in ("albert", "electra", "roformer"):
         more = {"embedding_size": rng.choice([16, 24, width])}
+    if kind == "rembert":
+        more = {"input_embedding_size": rng.choice([16, 24, width])}
+    if kind == "ernie":
+        more = {"use_task_id": rng.random() < 0.5}
     if kind == "deberta":
         more = {"relative_attention": rng.random() < 0.9, "share_att_key": True,
                 "pos_att_type": rng.choice([["p2c", "c2p"], ["c2p"], ["p2c"]]),

@@ -22,6 +22,7 @@ static void refuse_variants(config_reader_t *reader, const family_t *family) {
                                             "mlp_fc1_bias",
                                             "rotary_emb_interleaved",
                                             "rotary_scaling_factor",
+                                            "rotary_value",
                                             "chunk_size_feed_forward",
                                             "is_decoder"};
   const json_t *kind = config_get(reader, "position_embedding_type");
@@ -68,14 +69,28 @@ static bool read_judge(const config_reader_t *reader, blueprint_t *bp) {
  * and has one layer again and again. */
 static void read_tables(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
   static const char *const groups[] = {"num_hidden_groups", "inner_group_num"};
+  const char *key = family->table_key != NULL ? family->table_key : "embedding_size";
+  const int32_t absent =
+      family->table_size == TABLE_IS_HIDDEN ? bp->hidden_size : family->table_size;
   if (family->table_size == 0) return;
   const int64_t width =
-      config_int(reader, KEYS("embedding_size"), family->table_size, 1, TABLE_SIZE_MAX);
-  if (width != bp->hidden_size || family->one_layer) bp->encoder.table_size = (int32_t)width;
+      config_int_or_null(reader, KEYS(key), absent, bp->hidden_size, 1, TABLE_SIZE_MAX);
+  if (width != bp->hidden_size || family->one_layer || family->table_projects)
+    bp->encoder.table_size = (int32_t)width;
   bp->encoder.one_layer = family->one_layer;
   for (size_t i = 0; family->one_layer && i < ARRAY_LEN(groups); i++)
     if (config_int(reader, KEYS(groups[i]), 1, 0, INT32_MAX) != 1)
       config_refuse(reader, groups[i], config_get(reader, groups[i]), "1");
+}
+
+/* ERNIE: tokens may have a kind of task, too, of which all are 0. */
+static void read_tasks(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
+  if (family->task_types == 0 || !config_bool(reader, KEYS("use_task_id"), false)) return;
+  bp->encoder.task_types =
+      (int32_t)config_int(reader, KEYS("task_type_vocab_size"), family->task_types, 1, TYPES_MAX);
+  if (bp->encoder.token_types == 0)
+    config_refuse(reader, "type_vocab_size", NULL, "is 0, beside use_task_id supported: 1..%d",
+                  TYPES_MAX);
 }
 
 static void read_labels(config_reader_t *reader, const family_t *family, label_head_t head,
@@ -96,6 +111,7 @@ static void read_labels(config_reader_t *reader, const family_t *family, label_h
   if (strcmp(family->name, "distilbert") == 0) bp->encoder.pooler = ACTIVATION_RELU;
   if (late || family->deberta_keys || strcmp(family->name, "electra") == 0)
     bp->encoder.pooler = ACTIVATION_GELU;
+  if (strcmp(family->name, "roformer") == 0) bp->encoder.pooler = bp->activation;
   const json_t *act = config_get(reader, "classifier_activation");
   if (modern && act != NULL && !json_equals(act, "gelu"))
     config_refuse(reader, "classifier_activation", act, "gelu");
@@ -128,6 +144,7 @@ void config_read_encoder(config_reader_t *reader, const family_t *family, label_
   if (family->token_types > 0)
     bp->encoder.token_types =
         (int32_t)config_int(reader, KEYS("type_vocab_size"), family->token_types, 0, TYPES_MAX);
+  read_tasks(reader, family, bp);
   read_tables(reader, family, bp);
   read_padding(reader, family, bp);
 }

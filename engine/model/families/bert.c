@@ -37,16 +37,17 @@
 #define LATE_NORMS(layer, attention, mlp)                                                          \
   VECTOR(ROLE_ATTN_NORM, layer attention, "blk.#.attn_output_norm"),                               \
       VECTOR(ROLE_MLP_NORM, layer mlp, "blk.#.layer_output_norm")
-#define BERT_ROWS                                                                                  \
-  WORDS, POSITIONS, TYPES, EMBED_NORM("embeddings.LayerNorm"),                                     \
-      EMBED_PROJECT("embeddings_project"), GGUF_FUSED,                                             \
-      APART(ROLE_Q, BERT_LAYER "attention.self.query", "attn_q", DIM_Q),                           \
+#define BERT_BLOCKS                                                                                \
+  APART(ROLE_Q, BERT_LAYER "attention.self.query", "attn_q", DIM_Q),                               \
       APART(ROLE_K, BERT_LAYER "attention.self.key", "attn_k", DIM_KV),                            \
       APART(ROLE_V, BERT_LAYER "attention.self.value", "attn_v", DIM_KV),                          \
       OUT(BERT_LAYER "attention.output.dense"),                                                    \
       MLP(ROLE_UP, BERT_LAYER "intermediate.dense", "ffn_up", DIM_MLP, DIM_HIDDEN),                \
-      MLP(ROLE_DOWN, BERT_LAYER "output.dense", "ffn_down", DIM_HIDDEN, DIM_MLP),                  \
-      LATE_NORMS(BERT_LAYER, "attention.output.LayerNorm", "output.LayerNorm")
+      MLP(ROLE_DOWN, BERT_LAYER "output.dense", "ffn_down", DIM_HIDDEN, DIM_MLP)
+#define BERT_NORMS LATE_NORMS(BERT_LAYER, "attention.output.LayerNorm", "output.LayerNorm")
+#define BERT_ROWS                                                                                  \
+  WORDS, POSITIONS, TYPES, EMBED_NORM("embeddings.LayerNorm"),                                     \
+      EMBED_PROJECT("embeddings_project"), GGUF_FUSED, BERT_BLOCKS, BERT_NORMS
 
 static const tensor_pattern_t bert_patterns[] = {
     BERT_ROWS,
@@ -83,15 +84,69 @@ static const tensor_pattern_t xlm_roberta_xl_patterns[] = {
     TYPES,
     VECTOR(ROLE_FINAL_NORM, "encoder.LayerNorm", "output_norm"),
     VECTOR(ROLE_ATTN_NORM, BERT_LAYER "attention.self_attn_layer_norm", "blk.#.attn_norm"),
-    APART(ROLE_Q, BERT_LAYER "attention.self.query", "attn_q", DIM_Q),
-    APART(ROLE_K, BERT_LAYER "attention.self.key", "attn_k", DIM_KV),
-    APART(ROLE_V, BERT_LAYER "attention.self.value", "attn_v", DIM_KV),
-    OUT(BERT_LAYER "attention.output.dense"),
+    BERT_BLOCKS,
     VECTOR(ROLE_MLP_NORM, BERT_LAYER "LayerNorm", "blk.#.ffn_norm"),
-    MLP(ROLE_UP, BERT_LAYER "intermediate.dense", "ffn_up", DIM_MLP, DIM_HIDDEN),
-    MLP(ROLE_DOWN, BERT_LAYER "output.dense", "ffn_down", DIM_HIDDEN, DIM_MLP),
     POOLER("/classifier.dense", WHEN_LABELS),
     LABELS("/classifier.out_proj"),
+};
+
+/* The same with a norm behind the embeddings, and other names. */
+static const tensor_pattern_t prelayernorm_patterns[] = {
+    WORDS,
+    POSITIONS,
+    TYPES,
+    EMBED_NORM("embeddings.LayerNorm"),
+    VECTOR(ROLE_FINAL_NORM, "LayerNorm", NULL),
+    VECTOR(ROLE_ATTN_NORM, BERT_LAYER "attention.LayerNorm", NULL),
+    BERT_BLOCKS,
+    VECTOR(ROLE_MLP_NORM, BERT_LAYER "intermediate.LayerNorm", NULL),
+    POOLER("/classifier.dense", WHEN_LABELS),
+    LABELS("/classifier.out_proj"),
+};
+static const tensor_pattern_t megatron_bert_patterns[] = {
+    WORDS,
+    POSITIONS,
+    TYPES,
+    VECTOR(ROLE_FINAL_NORM, "encoder.ln", NULL),
+    VECTOR(ROLE_ATTN_NORM, BERT_LAYER "attention.ln", NULL),
+    BERT_BLOCKS,
+    VECTOR(ROLE_MLP_NORM, BERT_LAYER "ln", NULL),
+    POOLER("pooler.dense", WHEN_LABELS),
+    LABELS("/classifier"),
+};
+
+/* All tables are projected. */
+static const tensor_pattern_t rembert_patterns[] = {
+    WORDS,
+    POSITIONS,
+    TYPES,
+    EMBED_NORM("embeddings.LayerNorm"),
+    EMBED_PROJECT("encoder.embedding_hidden_mapping_in"),
+    BERT_BLOCKS,
+    BERT_NORMS,
+    POOLER("pooler.dense", WHEN_LABELS),
+    LABELS("/classifier"),
+};
+
+/* A BERT that rotates. */
+static const tensor_pattern_t roformer_patterns[] = {
+    WORDS,
+    TYPES,
+    EMBED_NORM("embeddings.LayerNorm"),
+    EMBED_PROJECT("embeddings_project"),
+    BERT_BLOCKS,
+    BERT_NORMS,
+    POOLER("/classifier.dense", WHEN_LABELS),
+    LABELS("/classifier.out_proj"),
+};
+
+/* With use_task_id, row 0 of the tasks is part of every token. */
+static const tensor_pattern_t ernie_patterns[] = {
+    BERT_ROWS,
+    ROW(ROLE_TASKS, "embeddings.task_type_embeddings", NULL, DIM_TASKS, DIM_HIDDEN, WHEN_TASKS,
+        WHEN_NEVER),
+    POOLER("pooler.dense", WHEN_LABELS),
+    LABELS("/classifier"),
 };
 
 #define ALBERT_LAYER "encoder.albert_layer_groups.0.albert_layers.0."
@@ -211,6 +266,19 @@ static const layout_t layout_roberta = {PATTERNS(roberta_patterns), .prefixes = 
                                         UNUSED};
 static const layout_t layout_xlm_roberta_xl = {PATTERNS(xlm_roberta_xl_patterns),
                                                .prefixes = {"", "roberta."}, UNUSED};
+static const layout_t layout_data2vec = {PATTERNS(roberta_patterns),
+                                         .prefixes = {"", "data2vec_text."}, UNUSED};
+static const layout_t layout_prelayernorm = {PATTERNS(prelayernorm_patterns),
+                                             .prefixes = {"", "roberta_prelayernorm."}, UNUSED};
+static const layout_t layout_megatron_bert = {PATTERNS(megatron_bert_patterns),
+                                              .prefixes = {"", "bert."}, UNUSED};
+static const layout_t layout_rembert = {PATTERNS(rembert_patterns), .prefixes = {"", "rembert."},
+                                        UNUSED};
+static const layout_t layout_ernie = {PATTERNS(ernie_patterns), .prefixes = {"", "ernie."}, UNUSED};
+static const layout_t layout_roformer = {PATTERNS(roformer_patterns), .prefixes = {"", "roformer."},
+                                         .ignored = {"encoder.embed_positions.",
+                                                     "roformer.encoder.embed_positions.", "cls.",
+                                                     "position_ids"}};
 static const layout_t layout_electra = {PATTERNS(roberta_patterns), .prefixes = {"", "electra."},
                                         .ignored = {"discriminator_predictions.",
                                                     "generator_predictions.", "generator_lm_head.",
@@ -255,6 +323,19 @@ static const family_t rows[] = {
      .embed_norm = false, .token_types = 1},
     {BERT, NAMES("electra", "ElectraModel"), .layout = &layout_electra,
      SIZES(30522, 256, 1024, 12, 4, 0, 0, 512), .table_size = 128},
+    {XLM_ROBERTA, NAMES("data2vec-text", "Data2VecTextModel"), .layout = &layout_data2vec},
+    {XLM_ROBERTA, NAMES("roberta-prelayernorm", "RobertaPreLayerNormModel"),
+     .layout = &layout_prelayernorm, SIZES(50265, 768, 3072, 12, 12, 0, 0, 512),
+     .block = BLOCK_PRE_NORM},
+    {BERT, NAMES("ernie", "ErnieModel"), .layout = &layout_ernie, .task_types = 3},
+    {BERT, NAMES("megatron-bert", "MegatronBertModel"), .layout = &layout_megatron_bert,
+     SIZES(29056, 1024, 4096, 24, 16, 0, 0, 512), .block = BLOCK_PRE_NORM, .embed_norm = false},
+    {BERT, NAMES("rembert", "RemBertModel"), .layout = &layout_rembert,
+     SIZES(250300, 1152, 4608, 32, 18, 0, 0, 512), IDS(313, 312), .table_size = 256,
+     .table_key = "input_embedding_size", .table_projects = true},
+    {BERT, NAMES("roformer", "RoFormerModel"), .layout = &layout_roformer,
+     SIZES(50000, 768, 3072, 12, 12, 0, 0, 1536), .table_size = TABLE_IS_HIDDEN, .rotary = true,
+     .rope_theta = 1e4, .rope_pairs = true},
     {BERT, NAMES("jina_embeddings_v3", "JinaEmbeddingsV3Model"), .layout = &layout_jina3,
      SIZES(250002, 1024, 4096, 24, 16, 0, 0, 8194), .norm_eps = 1e-5, .rope_theta = 20000,
      .rotary = true, .token_types = 1},

@@ -20,6 +20,8 @@ typedef enum label_head {
   LABELS_OF_TOKENS /* ForTokenClassification */
 } label_head_t;
 
+enum { TABLE_IS_HIDDEN = -1 }; /* tables are as wide as the layers, if no key says otherwise */
+
 /* Of a model of two stacks of layers: whose keys a family reads. */
 typedef enum side { SIDE_ALONE, SIDE_ENCODER, SIDE_DECODER } side_t;
 
@@ -98,7 +100,10 @@ typedef struct family {
   bool encoder, embed_norm, first_unnormed; /* layer 0 has no norm before attention */
   bool padded_positions; /* positions begin behind pad_token_id; the table has those before, too */
   int32_t pad_id, token_types;
-  int32_t table_size;       /* class default of embedding_size; 0 = no such key */
+  int32_t table_size;       /* class default of table_key; 0 = no such key, TABLE_IS_HIDDEN */
+  const char *table_key;    /* NULL = embedding_size */
+  bool table_projects;      /* also tables as wide as the layers */
+  int32_t task_types;       /* class default of task_type_vocab_size; 0 = no use_task_id */
   bool deberta_keys;        /* relative_attention and what it decides: config_deberta.c */
   bool t5_keys;             /* config_t5.c */
   side_t side;              /* config_cross.c */

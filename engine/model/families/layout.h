@@ -53,6 +53,7 @@ typedef enum dim {
   DIM_MIX_STATE,  /* N */
   DIM_MIX_STATES, /* inner x N */
   DIM_TYPES,
+  DIM_TASKS,
   DIM_LABELS,
   DIM_Q_RANK,
   DIM_LATENT,     /* R */
@@ -118,6 +119,7 @@ typedef enum when {
   WHEN_STATE,    /* layers that keep a state */
   WHEN_NO_STATE, /* layers that do not */
   WHEN_TYPES,
+  WHEN_TASKS,
   WHEN_POSITIONS, /* there is a table of positions */
   WHEN_DISTANCES, /* distances have vectors */
   WHEN_DISTANCE_NORM,

@@ -1080,10 +1080,38 @@ static void load_sinusoids(model_load_t *load, model_t *model) {
   model->positions = weight;
 }
 
+/* The rows of types of tokens; where tokens have a task, too, with row 0 of the tasks in each. */
+static const weight_t *load_types(model_load_t *load, const blueprint_t *bp) {
+  static const tensor_role_t types = ROLE_TYPES;
+  const int32_t width = bp->hidden_size;
+  float *rows = NULL, *task = NULL;
+  weight_t *made = NULL;
+  if (bp->encoder.task_types == 0 || load->code != 0)
+    return matrix_as(load, -1, 1, &types, load->loader.dtype, false);
+  load->code = weight_loader_rows(&load->loader, ROLE_TYPES, -1, DTYPE_F32, 0, 0, (void **)&rows,
+                                  load->error);
+  if (load->code == 0)
+    load->code = weight_loader_rows(&load->loader, ROLE_TASKS, -1, DTYPE_F32, 0, 1,
+                                    (void **)&task, load->error);
+  for (int32_t i = 0; task != NULL && i < bp->encoder.token_types * width; i++)
+    rows[i] += task[i % width];
+  given_rows_t given = {(const uint8_t *)rows, (size_t)width * sizeof(float)};
+  const weight_source_t source = {.name = "token_type_embeddings",
+                                  .rows = bp->encoder.token_types,
+                                  .cols = width,
+                                  .dtype = DTYPE_F32,
+                                  .row = given_rows_row,
+                                  .context = &given};
+  if (load->code == 0) load->code = weight_loader_pass(&load->loader, &source, &made, load->error);
+  free(rows);
+  free(task);
+  return made;
+}
+
 static void load_all(model_load_t *load, model_t *model) {
   static const tensor_role_t embed = ROLE_EMBED, head = ROLE_HEAD, positions = ROLE_POSITIONS;
   static const tensor_role_t project_in = ROLE_PROJECT_IN, project_out = ROLE_PROJECT_OUT;
-  static const tensor_role_t types = ROLE_TYPES, project = ROLE_EMBED_PROJECT;
+  static const tensor_role_t project = ROLE_EMBED_PROJECT;
   static const tensor_role_t conv_1 = ROLE_CONV_1, conv_2 = ROLE_CONV_2;
   const blueprint_t *bp = &model->blueprint;
   const bool first = stage_is_first(bp), last = stage_is_last(bp);
@@ -1100,7 +1128,7 @@ static void load_all(model_load_t *load, model_t *model) {
     model->conv_1_bias = vector(load, -1, true, 1, &conv_1);
     model->conv_2_bias = vector(load, -1, true, 1, &conv_2);
   }
-  if (first) model->types = matrix_as(load, -1, 1, &types, load->loader.dtype, false);
+  if (first) model->types = load_types(load, bp);
   if (bp->encoder.embed_norm) model->embed_norm = norm(load, bp, -1, ROLE_EMBED_NORM);
   if (bp->encoder.table_size > 0) {
     model->embed_norm.width = bp->encoder.table_size;

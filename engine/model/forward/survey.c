@@ -23,6 +23,7 @@ static int class_of(const expected_tensor_t *tensor) {
   case ROLE_HEAD:
   case ROLE_POSITIONS:
   case ROLE_TYPES:
+  case ROLE_TASKS:
   case ROLE_PROJECT_IN:
   case ROLE_PROJECT_OUT: return CLASS_EMBED;
   case ROLE_QKV:

@@ -62,6 +62,7 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_MIX_STATE: return bp->mixer.key_dim;
   case DIM_MIX_STATES: return mixer_inner(&bp->mixer, 0) * (int64_t)bp->mixer.key_dim;
   case DIM_TYPES: return bp->encoder.token_types;
+  case DIM_TASKS: return bp->encoder.task_types;
   case DIM_LABELS: return bp->encoder.num_labels;
   case DIM_Q_RANK: return bp->q_rank;
   case DIM_LATENT: return bp->kv_rank;
@@ -125,6 +126,7 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_MIX_STATE] = "state_size (mamba_d_state)",
       [DIM_MIX_STATES] = "expand x hidden_size x state_size",
       [DIM_TYPES] = "type_vocab_size",
+      [DIM_TASKS] = "task_type_vocab_size",
       [DIM_LABELS] = "the number of labels (id2label)",
       [DIM_Q_RANK] = "q_lora_rank",
       [DIM_LATENT] = "kv_lora_rank",
@@ -194,6 +196,7 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_STATE: return layer >= 0 && bp->layer_flags[layer] & LAYER_MIXER;
   case WHEN_NO_STATE: return layer >= 0 && !(bp->layer_flags[layer] & LAYER_MIXER);
   case WHEN_PARTS_NORM: return bp->mixer.parts_normed && !bp->mixer.parts_free;
+  case WHEN_TASKS: return bp->encoder.task_types > 0;
   case WHEN_TYPES: return bp->encoder.token_types > 0;
   case WHEN_POSITIONS: return bp->num_positions > 0;
   case WHEN_DISTANCES: return bp->encoder.distance_span > 0;
