@@ -80,6 +80,12 @@ def phi(hidden, heads, mlp, dtype="float32", **more):
         "hidden_act": "gelu_new"}
 
 
+def codegen(hidden, heads, dtype="float32", **more):
+    """GPT-J, but for the order of q, k and v, of four groups of heads."""
+    return {**gptj(hidden, heads, dtype, **more), "architectures": ["CodeGenForCausalLM"],
+            "model_type": "codegen"}
+
+
 def gptj(hidden, heads, dtype="float32", **more):
     return {"architectures": ["GPTJForCausalLM"], "model_type": "gptj", "n_embd": hidden,
             "n_head": heads, "n_layer": 2, "n_positions": 256, "vocab_size": 199,

@@ -3,7 +3,7 @@
 As decoder_cases.py: `DRAWS` draws a random config.json of a family, `CASES` are the committed ones.
 """
 
-from decoder_cases import common, olmo, sizes
+from decoder_cases import codegen, common, olmo, sizes
 from model_cases import (LLAMA3, TINY, gemma2, granite, latent, llama_like, ministral3, v5,
                          without)
 
@@ -117,6 +117,23 @@ def apertus(*args, **more):
     made = llama_like("ApertusForCausalLM", "apertus", *args, **{
         "rope_theta": 12e6, "rope_scaling": {"rope_type": "llama3", **LLAMA3}, **more})
     return {**made, "hidden_act": "xielu"}
+
+
+def xglm(hidden, heads, mlp, dtype="float32", **more):
+    return {"architectures": ["XGLMForCausalLM"], "model_type": "xglm", "d_model": hidden,
+            "attention_heads": heads, "ffn_dim": mlp, "num_layers": 3, "torch_dtype": dtype,
+            "activation_function": "gelu", "vocab_size": 199, "max_position_embeddings": 256,
+            "scale_embedding": True, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1,
+            "tie_word_embeddings": True, **more}
+
+
+def biogpt(hidden, heads, mlp, dtype="float32", **more):
+    return {"architectures": ["BioGptForCausalLM"], "model_type": "biogpt", "hidden_size": hidden,
+            "num_attention_heads": heads, "intermediate_size": mlp, "num_hidden_layers": 3,
+            "torch_dtype": dtype, "hidden_act": "gelu", "vocab_size": 199,
+            "max_position_embeddings": 256, "scale_embedding": True, "layer_norm_eps": 1e-12,
+            "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "tie_word_embeddings": True,
+            **more}
 
 
 def gpt_neo(hidden, heads, types, dtype="float32", **more):
@@ -382,7 +399,27 @@ def draw_apertus(rng, dtype):
                    attention_bias=rng.random() < 0.3, tie_word_embeddings=rng.random() < 0.3)
 
 
-DRAWS = {"apertus": draw_apertus, "gemma3n": draw_gemma3n, "phimoe": draw_phimoe,
+def draw_fairseq(make):
+    def drawn(rng, dtype):
+        heads = rng.choice([1, 2, 3, 5])
+        layers = "num_layers" if make is xglm else "num_hidden_layers"
+        act = "activation_function" if make is xglm else "hidden_act"
+        return make(heads * 8 * rng.randint(1, 8), heads, 8 * rng.randint(4, 30), dtype, **{
+            layers: rng.randint(1, 4), act: rng.choice(["gelu", "gelu_new", "relu"]),
+            "scale_embedding": rng.random() < 0.7, "tie_word_embeddings": rng.random() < 0.6})
+    return drawn
+
+
+def draw_codegen(rng, dtype):
+    heads, size = 4 * rng.choice([1, 2]), 8 * rng.randint(1, 6)
+    return codegen(heads * size, heads, dtype, n_layer=rng.randint(1, 4),
+                   n_inner=rng.choice([None, 136]), rotary_dim=rng.choice([2, 4, 8]),
+                   tie_word_embeddings=False)
+
+
+DRAWS = {"apertus": draw_apertus, "codegen": draw_codegen,
+         "xglm": draw_fairseq(xglm), "biogpt": draw_fairseq(biogpt),
+         "gemma3n": draw_gemma3n, "phimoe": draw_phimoe,
          "cohere2_moe": draw_cohere2_moe, "nanochat": draw_nanochat,
          "jais2": draw_jais2, "vaultgemma": draw_vaultgemma, "gpt_neo": draw_gpt_neo,
          "hyperclovax": draw_hyperclovax, "ministral": draw_ministral,
@@ -462,4 +499,12 @@ SECOND_CASES = {
                                      "vocab_size_per_layer_input": 60})),
     "recent-phimoe": (None, phimoe(96, 4, 2, 56)),
     "recent-files-phimoe": ("plain", phimoe(48, 3, 1, 40, "bfloat16", num_local_experts=2, **TINY)),
+    "recent-codegen": (None, codegen(96, 4, rotary_dim=16)),
+    "recent-files-codegen": ("plain", codegen(64, 4, "bfloat16", rotary_dim=8, n_layer=2,
+                                              vocab_size=67)),
+    "recent-xglm": (None, xglm(96, 6, 136)),
+    "recent-files-xglm": ("plain", xglm(48, 3, 64, "bfloat16", num_layers=2, vocab_size=67)),
+    "recent-biogpt": (None, biogpt(96, 6, 136)),
+    "recent-files-biogpt": ("plain", biogpt(48, 3, 64, "bfloat16", num_hidden_layers=2,
+                                            vocab_size=67)),
 }

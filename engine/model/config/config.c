@@ -185,9 +185,10 @@ static const family_t *find_family(config_reader_t *reader, bool *headless, labe
 }
 
 static void read_heads(config_reader_t *reader, const family_t *family, blueprint_t *bp) {
-  const char *const *keys = family->window_rule == WINDOW_TYPES || family->t5_keys
-                                ? KEYS("num_heads", "num_attention_heads")
-                                : KEYS("num_attention_heads", "n_head", "n_heads");
+  const char *const *keys =
+      family->window_rule == WINDOW_TYPES || family->t5_keys
+          ? KEYS("num_heads", "num_attention_heads")
+          : KEYS("num_attention_heads", "n_head", "n_heads", "attention_heads");
   if (family->side != SIDE_ALONE) keys = config_head_keys(family);
   if (family->unattended) {
     bp->num_heads = bp->num_kv_heads = 1;
@@ -208,6 +209,9 @@ static void read_heads(config_reader_t *reader, const family_t *family, blueprin
     head_dim = config_int_or_null(reader, family->t5_keys ? KEYS("d_kv") : KEYS("head_dim"),
                                   family->head_dim, 0, 1, HEAD_DIM_MAX);
   }
+  if (family->layout->qvk_groups > 0 && heads % family->layout->qvk_groups != 0)
+    config_refuse(reader, "n_head", NULL, "is %lld, for %s supported: a multiple of %d",
+                  (long long)heads, family->architecture, family->layout->qvk_groups);
   /* The first Falcons have one head of K and V, whatever the number of heads says. */
   bool counted =
       family->falcon_keys && config_bool(reader, KEYS("new_decoder_architecture"), false);

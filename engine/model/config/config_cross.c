@@ -119,8 +119,8 @@ static void scale_head(config_reader_t *reader, blueprint_t *bp) {
 
 void config_read_cross(config_reader_t *reader, const char *dir, const family_t *family,
                        blueprint_t *bp) {
-  if (family->side == SIDE_ALONE) return;
   bp->sinusoid = family->sinusoid;
+  if (family->side == SIDE_ALONE) return;
   if (family->num_bands > 0)
     bp->num_bands =
         (int32_t)config_int(reader, KEYS("num_mel_bins"), family->num_bands, 1, BANDS_MAX);

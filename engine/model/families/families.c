@@ -130,7 +130,6 @@ static const struct {
     {"Baichuan", "it needs a norm of the head's rows, and ALiBi"},
     {"Phi3Small", "it needs attention to blocks of keys"},
     {"BitNet", "it needs norms inside of the blocks"},
-    {"CodeGen", "it needs the order of its q, k and v"},
     {"BailingHybrid", "it needs layers of linear attention"},
     {"Bailing", reference},
     {"MiMoForCausalLM", reference},

@@ -1,4 +1,5 @@
-/* gpt.c: GPT-2 and decoders of its time: OPT, GPT-Neo, GPT-J, GPT-NeoX, StarCoder, StableLM.
+/* gpt.c: GPT-2 and decoders of its time: OPT, XGLM, BioGPT, GPT-Neo, GPT-J, CodeGen, GPT-NeoX,
+ * StarCoder, StableLM.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -12,22 +13,41 @@
 #define DOWN_OF(name)                                                                              \
   ROW(ROLE_DOWN, name, "blk.#.ffn_down", DIM_HIDDEN, DIM_MLP, WHEN_DENSE, WHEN_DENSE_BIAS)
 
+/* Layers of models that fairseq trained. */
+#define FAIRSEQ_LAYERS(normed)                                                                     \
+  BIASED_NORM(ROLE_ATTN_NORM, "layers.#.self_attn_layer_norm", NULL, normed),                      \
+      ATTENTION(ROLE_Q, "q_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_QKV_BIAS),                     \
+      ATTENTION(ROLE_K, "k_proj", "attn_k", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),                    \
+      ATTENTION(ROLE_V, "v_proj", "attn_v", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),                    \
+      ATTENTION(ROLE_O, "out_proj", "attn_output", DIM_HIDDEN, DIM_Q, WHEN_O_BIAS),                \
+      BIASED_NORM(ROLE_MLP_NORM, "layers.#.final_layer_norm", NULL, normed),                       \
+      UP_OF("layers.#.fc1"), DOWN_OF("layers.#.fc2")
+#define POSITIONS_OF(name)                                                                         \
+  ROW(ROLE_POSITIONS, name, NULL, DIM_POSITIONS, DIM_HIDDEN, WHEN_ALWAYS, WHEN_NEVER)
+
 static const tensor_pattern_t opt_patterns[] = {
     EMBED("embed_tokens"),
-    ROW(ROLE_POSITIONS, "embed_positions", NULL, DIM_POSITIONS, DIM_HIDDEN, WHEN_ALWAYS,
-        WHEN_NEVER),
+    POSITIONS_OF("embed_positions"),
     ROW(ROLE_PROJECT_IN, "project_in", NULL, DIM_HIDDEN, DIM_EMBED, WHEN_PROJECTED, WHEN_NEVER),
     ROW(ROLE_PROJECT_OUT, "project_out", NULL, DIM_EMBED, DIM_HIDDEN, WHEN_PROJECTED, WHEN_NEVER),
     BIASED_NORM(ROLE_FINAL_NORM, "final_layer_norm", NULL, WHEN_FINAL_NORM),
     HEAD("/lm_head", WHEN_NEVER),
-    BIASED_NORM(ROLE_ATTN_NORM, "layers.#.self_attn_layer_norm", NULL, WHEN_NORM_AFFINE),
-    ATTENTION(ROLE_Q, "q_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_QKV_BIAS),
-    ATTENTION(ROLE_K, "k_proj", "attn_k", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),
-    ATTENTION(ROLE_V, "v_proj", "attn_v", DIM_KV, DIM_HIDDEN, WHEN_QKV_BIAS),
-    ATTENTION(ROLE_O, "out_proj", "attn_output", DIM_HIDDEN, DIM_Q, WHEN_O_BIAS),
-    BIASED_NORM(ROLE_MLP_NORM, "layers.#.final_layer_norm", NULL, WHEN_NORM_AFFINE),
-    UP_OF("layers.#.fc1"),
-    DOWN_OF("layers.#.fc2"),
+    FAIRSEQ_LAYERS(WHEN_NORM_AFFINE),
+};
+
+static const tensor_pattern_t xglm_patterns[] = {
+    EMBED("embed_tokens"),
+    BIASED_NORM(ROLE_FINAL_NORM, "layer_norm", NULL, WHEN_ALWAYS),
+    HEAD("/lm_head", WHEN_NEVER),
+    FAIRSEQ_LAYERS(WHEN_ALWAYS),
+};
+
+static const tensor_pattern_t biogpt_patterns[] = {
+    EMBED("embed_tokens"),
+    POSITIONS_OF("embed_positions"),
+    BIASED_NORM(ROLE_FINAL_NORM, "layer_norm", NULL, WHEN_ALWAYS),
+    HEAD("/output_projection", WHEN_NEVER),
+    FAIRSEQ_LAYERS(WHEN_ALWAYS),
 };
 
 /* The matrices of GPT-2 are transposed in safetensors. */
@@ -78,6 +98,20 @@ static const tensor_pattern_t gptj_patterns[] = {
     BOTH(ROLE_Q, "h.#.attn.q_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_NEVER),
     BOTH(ROLE_K, "h.#.attn.k_proj", "attn_k", DIM_KV, DIM_HIDDEN, WHEN_NEVER),
     BOTH(ROLE_V, "h.#.attn.v_proj", "attn_v", DIM_KV, DIM_HIDDEN, WHEN_NEVER),
+    BOTH(ROLE_O, "h.#.attn.out_proj", "attn_output", DIM_HIDDEN, DIM_Q, WHEN_NEVER),
+    UP_OF("h.#.mlp.fc_in"),
+    DOWN_OF("h.#.mlp.fc_out"),
+};
+
+/* One tensor holds q, v and k, of a quarter of the heads after another. */
+static const tensor_pattern_t codegen_patterns[] = {
+    EMBED("wte"),
+    FINAL_NORM("ln_f", WHEN_ALWAYS),
+    HEAD("/lm_head", WHEN_HEAD),
+    NORM_OF(ROLE_ATTN_NORM, "h.#.ln_1", "attn_norm"),
+    BOTH(ROLE_Q, "h.#.attn.qkv_proj", "attn_q", DIM_Q, DIM_HIDDEN, WHEN_NEVER),
+    BOTH(ROLE_K, "h.#.attn.qkv_proj", "attn_k", DIM_KV, DIM_HIDDEN, WHEN_NEVER),
+    BOTH(ROLE_V, "h.#.attn.qkv_proj", "attn_v", DIM_KV, DIM_HIDDEN, WHEN_NEVER),
     BOTH(ROLE_O, "h.#.attn.out_proj", "attn_output", DIM_HIDDEN, DIM_Q, WHEN_NEVER),
     UP_OF("h.#.mlp.fc_in"),
     DOWN_OF("h.#.mlp.fc_out"),
@@ -137,6 +171,11 @@ static const layout_t layout_gpt_neo = {
     .ignored = {"$.attention.bias", "$.attention.masked_bias"},
 };
 static const layout_t layout_gptj = {GPT_LIKE(gptj_patterns)};
+static const layout_t layout_codegen = {PATTERNS(codegen_patterns),
+                                        .prefixes = {"transformer.", ""},
+                                        .ignored = {"$.attn.causal_mask"}, .qvk_groups = 4};
+static const layout_t layout_xglm = {PATTERNS(xglm_patterns), .prefixes = {"model.", ""}};
+static const layout_t layout_biogpt = {PATTERNS(biogpt_patterns), .prefixes = {"biogpt.", ""}};
 static const layout_t layout_gpt_bigcode = {GPT_LIKE(gpt_bigcode_patterns), .qkv_grouped = true};
 /* "$.attention.bias" is the mask that old files carry; "attention.dense.bias" does not end so. */
 static const layout_t layout_gpt_neox = {
@@ -153,6 +192,17 @@ static const layout_t layout_stablelm = {LLAMA_LIKE(stablelm_patterns)};
   .norm_eps = 1e-5, .activation = "gelu_new", .tied = true, .norm = NORM_LAYER, .qkv_bias = true,  \
   .o_bias = true, .mlp_bias = true
 
+#define GPTJ                                                                                       \
+  .layout = &layout_gptj, SIZES(50400, 4096, 0, 28, 16, 0, 0, 2048), IDS(50256, 50256),            \
+  .norm_eps = 1e-5, .rope_theta = 1e4, .activation = "gelu_new", .norm = NORM_LAYER,               \
+  .rotary = true, .mlp_bias = true, .block = BLOCK_PARALLEL, .rope_pairs = true,                   \
+  .shared_norm = true, .rotary_dim = 64
+/* No key changes the eps of their norms. */
+#define FAIRSEQ                                                                                    \
+  .norm_eps = 1e-5, .norm_eps_key = "", .activation = "gelu", .tied = true, .norm = NORM_LAYER,    \
+  .qkv_bias = true, .o_bias = true, .mlp_bias = true, .position_offset = 2,                        \
+  .embed_root_key = "scale_embedding", .embed_root = true
+
 static const family_t rows[] = {
     {GPT2, NAMES("gpt2", "GPT2LMHeadModel"), .tags_by_classifier = true},
     {GPT2, NAMES("gpt_bigcode", "GPTBigCodeForCausalLM"), .tags_by_classifier = true,
@@ -164,11 +214,12 @@ static const family_t rows[] = {
      SIZES(50272, 768, 3072, 12, 12, 0, 0, 2048), IDS(2, 2), .norm_eps = 1e-5, .activation = "relu",
      .tied = true, .norm = NORM_LAYER, .attention_bias_key = "enable_bias",
      .mlp_bias_key = "enable_bias", .bias_default = true, .opt_keys = true, .position_offset = 2},
-    {NAMES("gptj", "GPTJForCausalLM"), .layout = &layout_gptj,
-     SIZES(50400, 4096, 0, 28, 16, 0, 0, 2048), IDS(50256, 50256), .norm_eps = 1e-5,
-     .rope_theta = 1e4, .activation = "gelu_new", .norm = NORM_LAYER, .rotary = true,
-     .mlp_bias = true, .block = BLOCK_PARALLEL, .rope_pairs = true, .shared_norm = true,
-     .rotary_dim = 64},
+    {FAIRSEQ, NAMES("xglm", "XGLMForCausalLM"), .layout = &layout_xglm,
+     SIZES(256008, 1024, 4096, 24, 16, 0, 0, 2048), IDS(2, 0), .sinusoid = SINUSOID_TO_END},
+    {FAIRSEQ, NAMES("biogpt", "BioGptForCausalLM"), .layout = &layout_biogpt,
+     .tags_by_classifier = true, SIZES(42384, 1024, 4096, 24, 16, 0, 0, 1024), IDS(2, 0)},
+    {GPTJ, NAMES("gptj", "GPTJForCausalLM")},
+    {GPTJ, NAMES("codegen", "CodeGenForCausalLM"), .layout = &layout_codegen},
     {NAMES("gpt_neox", "GPTNeoXForCausalLM"), .tags_by_classifier = true,
      .layout = &layout_gpt_neox, SIZES(50432, 6144, 24576, 44, 64, 0, 0, 2048), IDS(2, 0),
      .norm_eps = 1e-5, .rope_theta = 1e4, .activation = "gelu", .norm = NORM_LAYER, .rotary = true,

@@ -45,7 +45,7 @@ typedef enum dim {
   DIM_MIX_CONV,    /* channels x taps */
   DIM_MIX_NORM,
   DIM_MIX_INNER,
-  DIM_MIX_KEYS,  /* G Dk */
+  DIM_MIX_KEYS, /* G Dk */
   DIM_MIX_KEY_TAPS,
   DIM_MIX_VALUE_TAPS,
   DIM_MIX_PARTS, /* of ROLE_MIX_PARTS */
@@ -157,6 +157,7 @@ typedef struct layout {
       *ignored[LAYOUT_IGNORED_MAX]; /* names that hold or, after '$', end in one; NULL ends */
   bool experts_interleaved;         /* gate and up of stacked experts alternate, row by row */
   bool qkv_grouped; /* fused q, k, v: heads of q that share a head of k, that head, its head of v */
+  int qvk_groups;   /* q, v and k of so many groups of heads follow each other in one tensor */
   bool may_stack;   /* experts may stand in stacks, which the files tell */
 } layout_t;
 

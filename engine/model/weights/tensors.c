@@ -306,9 +306,8 @@ static int64_t segment_row(const segment_order_t *order, int64_t row) {
   return row / order->segments[i] * total + before + row % order->segments[i];
 }
 
-int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
-  const head_order_t *order = &tensor->order;
-  if (tensor->segments.groups > 0) return segment_row(&tensor->segments, row);
+/* Row `row` of the used heads. */
+static int64_t ordered_row(const head_order_t *order, int64_t row) {
   if (order->head_dim == 0) return row;
   int64_t head = row / order->head_dim, at = row % order->head_dim, half = order->zipped / 2;
   int64_t in = at - order->first;
@@ -323,6 +322,11 @@ int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
       head = values < 0 ? keys * (group + 2) + group : values * (group + 2) + group + 1;
   }
   return head * order->head_dim + at;
+}
+
+int64_t tensor_stored_row(const expected_tensor_t *tensor, int64_t row) {
+  row = ordered_row(&tensor->order, row);
+  return tensor->segments.groups > 0 ? segment_row(&tensor->segments, row) : row;
 }
 
 /* Shape in the file. */
@@ -360,14 +364,26 @@ static void write_shape(expected_tensor_t *tensor, const blueprint_t *bp) {
 }
 
 /* Tensors whose rows are used in another order than they are stored. */
-static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp) {
+static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp,
+                           const layout_t *layout) {
   const mixer_config_t *mixer = &bp->mixer;
+  const bool is_q = tensor->role == ROLE_Q, is_v = tensor->role == ROLE_V;
+  const bool quartered =
+      layout->qvk_groups > 0 && !bp->gguf && (is_q || is_v || tensor->role == ROLE_K);
   segment_order_t *order = &tensor->segments;
   bool has_gate = tensor->role == ROLE_Q || tensor->role == ROLE_ATTN_GATE;
   if (tensor->form == FORM_CONV) { /* taps of a channel: one row each */
     *order = (segment_order_t){
         .groups = tensor->shape[0], .num_segments = mixer->taps, .count = mixer->taps};
     for (int32_t i = 0; i < mixer->taps; i++) order->segments[i] = 1;
+  } else if (quartered) { /* CodeGen */
+    const int64_t rows = tensor->rows / layout->qvk_groups;
+    *order = (segment_order_t){.groups = layout->qvk_groups,
+                               .segments = {rows, rows, rows},
+                               .num_segments = 3,
+                               .first = is_q ? 0 : is_v ? 1 : 2,
+                               .count = 1};
+    tensor->shape[0] = 3 * tensor->rows;
   } else if (has_gate && bp->attn_gate &&
              !bp->attn_gate_apart) { /* q and gate of a head stand together */
     *order = (segment_order_t){.groups = bp->num_heads,
@@ -432,7 +448,7 @@ static void add(tensor_list_t *list, const blueprint_t *bp, const family_t *fami
     if (bias && pattern->form == FORM_CONV) tensor->rows /= bp->mixer.taps; /* one per channel */
     write_name(tensor, bp, name, expert);
     write_shape(tensor, bp);
-    write_segments(tensor, bp);
+    write_segments(tensor, bp, family->layout);
   }
 }
 
