@@ -419,7 +419,7 @@ static void begin_scratch(const attending_t *job, attention_scratch_t *scratch, 
       device->kv.block_size < SEGMENT_KEYS ? device->kv.block_size : SEGMENT_KEYS;
   scratch->strip.k_stride = device->kv.int8 ? SEGMENT_KEYS : device->key_stride;
   scratch->worker = worker;
-  scratch->strip.head_dim = job->kind->head_dim;
+  scratch->strip.head_dim = job->attention->head_dim;
 }
 
 static void attend_task(void *context, int64_t first, int64_t last, int worker) {

@@ -154,6 +154,16 @@ void cpu_cross_weigh(device_t *device, const act_t *q, const attention_t *attent
 void attention_latent(device_t *device, float *out, const float *q, const attention_t *attention,
                       int32_t rank);
 
+/* indexed.c; sums[T, Hq R] of queries[T, Hq (R + r)], in units of `group` heads. */
+void cpu_store_keys(device_t *device, act_t *keys, const latent_t *latent,
+                    const indexer_t *indexer);
+void cpu_choose(device_t *device, act_t *chosen, act_t *q, const act_t *weights,
+                const latent_t *latent, const indexer_t *indexer);
+void indexed_attend(device_t *device, float *sums, const float *queries, const float *chosen,
+                    const latent_t *latent, int32_t group);
+/* Whether a token of the step sees more keys than it may attend to. */
+bool indexed_chooses(const device_t *device, const latent_t *latent);
+
 /* kv.c */
 void cpu_cross_store(device_t *device, const act_t *kv, const attention_t *attention,
                      const int32_t *blocks, int32_t first, int32_t rows);

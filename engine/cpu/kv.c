@@ -160,8 +160,10 @@ void kv_check(const device_t *device, const attention_t *attention) {
   bool heads = by_heads(device, attention);
   CHECK(device->kv_base);
   CHECK_RANGE(attention->layer, 0, heads ? device->kv.window_heads : device->kv.num_layers);
-  CHECK_EQ(attention->head_dim, kv_place(device, attention, 0).kind->head_dim);
+  const int32_t head_dim = kv_place(device, attention, 0).kind->head_dim;
+  CHECK_LE(attention->head_dim, head_dim); /* keys of an indexer may stand behind latent rows */
   if (device->kv.latent) return;
+  CHECK_EQ(attention->head_dim, head_dim);
   CHECK_EQ(attention->num_kv_heads,
            heads ? device->kv.num_kv_heads : kv_kind(device, attention->layer)->num_heads);
 }
@@ -365,12 +367,15 @@ void cpu_cross_store(device_t *device, const act_t *kv, const attention_t *atten
   pool_run(device->pool, cross_task, &job, rows, INLINE_ELEMENTS / width + 1);
 }
 
-void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row) {
+void kv_store_columns(const device_t *device, int32_t layer, int64_t slot, const float *columns,
+                      int32_t first, int32_t count) {
   int64_t size = device->kv.block_size;
   int64_t block = slot / size, offset = slot % size;
   CHECK_RANGE(block, 1, device->kv.num_blocks);
+  const int64_t lane = (int64_t)first * device->key_stride + offset;
+  CHECK_LE(first + count, device->kv.head_dim);
   uint8_t *base = kv_block(device, layer, (int32_t)block);
-  store_elements(base + (size_t)offset * dtype_size(device->kv.dtype), row, device->kv.head_dim,
+  store_elements(base + (size_t)lane * dtype_size(device->kv.dtype), columns, count,
                  device->key_stride, device->kv.dtype);
 }
 

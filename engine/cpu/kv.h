@@ -19,8 +19,9 @@ size_t cpu_kv_bytes(const kv_cache_desc_t *desc, int32_t num_blocks);
 int cpu_kv_cache(device_t *device, const kv_cache_desc_t *desc, inferd_error_t *error);
 void kv_copy_blocks(device_t *device, const batch_t *batch);
 void cpu_rope_store(device_t *device, act_t *qkv, const attention_t *attention);
-/* Stores one latent row [head_dim]. Any worker. */
-void kv_store_row(const device_t *device, int32_t layer, int64_t slot, const float *row);
+/* Stores columns [first, first + count) of a latent row. Any worker. */
+void kv_store_columns(const device_t *device, int32_t layer, int64_t slot, const float *columns,
+                      int32_t first, int32_t count);
 /* Where K and V of a head of a layer are: block b at first + b * stride. */
 typedef struct kv_place {
   const kv_kind_t *kind;

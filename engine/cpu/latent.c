@@ -89,7 +89,8 @@ static void store_task(void *context, int64_t first, int64_t last, int worker) {
     job->device->kernels->rotate(row + latent->rank, job->table->cosine + t * half,
                                  job->table->sine + t * half, half);
     int64_t slot = job->device->batch->slot_mapping[t];
-    if (slot >= 0) kv_store_row(job->device, latent->layer, slot, row);
+    if (slot >= 0)
+      kv_store_columns(job->device, latent->layer, slot, row, 0, latent->rank + latent->rope_dim);
   }
 }
 
@@ -97,7 +98,7 @@ static void check(const device_t *device, const latent_t *latent) {
   CHECK(device->kv_base);
   CHECK(device->kv.latent);
   CHECK_RANGE(latent->layer, 0, device->kv.num_layers);
-  CHECK_EQ(device->kv.head_dim, latent->rank + latent->rope_dim);
+  CHECK_GE(device->kv.head_dim, latent->rank + latent->rope_dim);
   CHECK_EQ(device->kv.num_kv_heads, 1);
   CHECK_EQ(latent->rope->dims, latent->rope_dim);
 }
@@ -137,8 +138,8 @@ static int32_t group_heads(int32_t heads) {
   return group;
 }
 
-static void cpu_latent_attend(device_t *device, act_t *out, const act_t *q, act_t *queries,
-                              act_t *sums, const latent_t *latent) {
+static void cpu_attend_chosen(device_t *device, act_t *out, const act_t *q, act_t *queries,
+                              act_t *sums, const act_t *chosen, const latent_t *latent) {
   check(device, latent);
   const int32_t heads = latent->num_heads, rows = device->batch->num_tokens;
   const int32_t width = latent->rank + latent->rope_dim;
@@ -170,8 +171,21 @@ static void cpu_latent_attend(device_t *device, act_t *out, const act_t *q, act_
                                  .scale = latent->scale};
   multiply_heads(&into);
   pool_run(device->pool, rotate_task, &job, rows, INLINE_ELEMENTS / (heads * width) + 1);
-  attention_latent(device, FLOATS(sums), FLOATS(queries), &attention, latent->rank);
+  if (chosen != NULL && indexed_chooses(device, latent))
+    indexed_attend(device, FLOATS(sums), FLOATS(queries), FLOATS(chosen), latent,
+                   group_heads(heads));
+  else
+    attention_latent(device, FLOATS(sums), FLOATS(queries), &attention, latent->rank);
   multiply_heads(&from);
 }
 
-const latent_ops_t cpu_latent_ops = {.store = cpu_latent_store, .attend = cpu_latent_attend};
+static void cpu_latent_attend(device_t *device, act_t *out, const act_t *q, act_t *queries,
+                              act_t *sums, const latent_t *latent) {
+  cpu_attend_chosen(device, out, q, queries, sums, NULL, latent);
+}
+
+const latent_ops_t cpu_latent_ops = {.store = cpu_latent_store,
+                                     .attend = cpu_latent_attend,
+                                     .store_keys = cpu_store_keys,
+                                     .choose = cpu_choose,
+                                     .attend_chosen = cpu_attend_chosen};

@@ -68,6 +68,7 @@ typedef enum block_kind {
 /* Flags of a single layer. */
 enum { LAYER_SLIDES = 1, LAYER_EXPERTS = 2, LAYER_NO_ROPE = 4, LAYER_MIXER = 8 };
 enum { LAYER_NO_ATTENTION = 16, LAYER_NO_MLP = 32, LAYER_SPARSE = 64 };
+enum { LAYER_CHOSEN = 128 }; /* its tokens attend to what a layer before it has chosen */
 
 /* Of models that read in both directions, and of classifiers. */
 typedef struct encoder {
@@ -123,6 +124,8 @@ typedef struct blueprint {
   /* Latent attention (latent_ops.h): ranks of the latent vector and of queries, 0 = none; rotated
    * dimensions of a head, which are its last; dimensions of a head's values. */
   int32_t kv_rank, q_rank, rope_dim, value_dim;
+  int32_t index_heads, index_dim, index_top; /* indexer_t; 0 = a token attends to all keys */
+  bool index_pairs;   /* its files have the dimensions of a rotated pair side by side */
   int32_t embed_size; /* word_embed_proj_dim of OPT, else hidden_size */
   dtype_t dtype;      /* run dtype of weights */
   norm_kind_t norm;

@@ -50,6 +50,10 @@ typedef enum tensor_role {
   ROLE_LATENT_UP,             /* [Hq (n + v), R]: K and V of every head */
   ROLE_LATENT_KEY,            /* GGUF, in its place: [Hq R, n], K turned; */
   ROLE_LATENT_VALUE,          /* [Hq v, R] */
+  ROLE_INDEX_Q,               /* of an indexer: [Hi d, q rank] */
+  ROLE_INDEX_KEY,             /* [d, h] */
+  ROLE_INDEX_NORM,            /* [d] */
+  ROLE_INDEX_WEIGHTS,         /* [Hi, h] */
   ROLE_GATE,                  /* [f, h] */
   ROLE_UP,                    /* [f, h]; fc1 of a plain MLP */
   ROLE_GATE_UP,               /* fused in the file: [2 f, h], gate first */

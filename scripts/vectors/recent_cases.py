@@ -136,6 +136,22 @@ def biogpt(hidden, heads, mlp, dtype="float32", **more):
             **more}
 
 
+def indexed(architecture, kind, *args, **more):
+    """Latent attention to the tokens that an indexer chooses, which has so many heads that hardly
+    two scores are equal."""
+    return latent(architecture, kind, *args, **{
+        "n_group": 4, "topk_group": 2, "index_n_heads": 16, "index_head_dim": 24, "index_topk": 16,
+        **more})
+
+
+def deepseek_v32(*args, **more):
+    return indexed("DeepseekV32ForCausalLM", "deepseek_v32", *args, **more)
+
+
+def glm_moe_dsa(*args, **more):
+    return indexed("GlmMoeDsaForCausalLM", "glm_moe_dsa", *args, **more)
+
+
 def gpt_neo(hidden, heads, types, dtype="float32", **more):
     """Of 2021, and no decoder of decoder_cases.py: their numbers make their seeds."""
     return {"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "hidden_size": hidden,
@@ -417,7 +433,41 @@ def draw_codegen(rng, dtype):
                    tie_word_embeddings=False)
 
 
-DRAWS = {"apertus": draw_apertus, "codegen": draw_codegen,
+def draw_indexed(make):
+    """In 16 bits all tokens are chosen: a score that is rounded otherwise changes the choice."""
+    def drawn(rng, dtype):
+        heads, groups = rng.choice([1, 2, 3, 8, 17]), rng.choice([1, 2, 3])
+        layers = rng.randint(1, 4)
+        count = groups * rng.randint(2, 5)
+        full = dtype == "float32"
+        taken = rng.randint(1, groups) if full else groups
+        rope = 2 * rng.randint(1, 16)
+        made = make(
+            8 * heads * rng.randint(1, 5), heads, 8 * rng.randint(4, 40), dtype,
+            num_hidden_layers=layers, n_group=groups, topk_group=taken, n_routed_experts=count,
+            num_experts_per_tok=rng.randint(1, count // groups * taken) if full else count,
+            moe_intermediate_size=8 * rng.randint(2, 20), n_shared_experts=rng.randint(1, 3),
+            norm_topk_prob=rng.random() < 0.7, routed_scaling_factor=rng.choice([1.0, 2.5]),
+            first_k_dense_replace=rng.randint(0, layers), kv_lora_rank=2 * rng.randint(4, 70),
+            qk_rope_head_dim=rope, q_lora_rank=8 * rng.randint(2, 20),
+            qk_nope_head_dim=2 * rng.randint(2, 70), v_head_dim=rng.randint(4, 140),
+            attention_bias=rng.random() < 0.4, rope_theta=rng.choice([1e4, 1e6]),
+            index_n_heads=rng.choice([16, 20, 32]), index_head_dim=rope + 2 * rng.randint(0, 20),
+            index_topk=rng.choice([1, 5, 16, 40]) if full else 2048)
+        if rng.random() < 0.4:
+            made["mlp_layer_types"] = [rng.choice(["dense", "sparse"]) for _ in range(layers)]
+        if make is glm_moe_dsa and rng.random() < 0.5:
+            made["indexer_types"] = ["full"] + [rng.choice(["full", "shared"])
+                                                for _ in range(layers - 1)]
+        elif make is glm_moe_dsa and rng.random() < 0.5:
+            made |= {"index_topk_freq": rng.randint(1, 3), "index_skip_topk_offset":
+                     rng.randint(1, 2)}
+        return made
+    return drawn
+
+
+DRAWS = {"deepseek_v32": draw_indexed(deepseek_v32), "glm_moe_dsa": draw_indexed(glm_moe_dsa),
+         "apertus": draw_apertus, "codegen": draw_codegen,
          "xglm": draw_fairseq(xglm), "biogpt": draw_fairseq(biogpt),
          "gemma3n": draw_gemma3n, "phimoe": draw_phimoe,
          "cohere2_moe": draw_cohere2_moe, "nanochat": draw_nanochat,
@@ -499,12 +549,20 @@ SECOND_CASES = {
                                      "vocab_size_per_layer_input": 60})),
     "recent-phimoe": (None, phimoe(96, 4, 2, 56)),
     "recent-files-phimoe": ("plain", phimoe(48, 3, 1, 40, "bfloat16", num_local_experts=2, **TINY)),
+    "recent-deepseek-v32": (None, deepseek_v32(96, 4, 136)),
+    "recent-files-deepseek-v32": ("plain", deepseek_v32(
+        48, 3, 64, n_group=1, topk_group=1, n_routed_experts=3, moe_intermediate_size=24,
+        num_hidden_layers=2, vocab_size=67, index_topk=5, attention_bias=True)),
+    "recent-glm-moe-dsa": (None, glm_moe_dsa(96, 4, 136, num_hidden_layers=4, indexer_types=[
+        "full", "shared", "full", "shared"])),
+    "recent-files-glm-moe-dsa": ("plain", glm_moe_dsa(
+        48, 3, 64, "bfloat16", n_group=1, topk_group=1, n_routed_experts=3, num_experts_per_tok=3,
+        moe_intermediate_size=24, num_hidden_layers=2, vocab_size=67, index_topk=2048)),
     "recent-codegen": (None, codegen(96, 4, rotary_dim=16)),
     "recent-files-codegen": ("plain", codegen(64, 4, "bfloat16", rotary_dim=8, n_layer=2,
                                               vocab_size=67)),
     "recent-xglm": (None, xglm(96, 6, 136)),
     "recent-files-xglm": ("plain", xglm(48, 3, 64, "bfloat16", num_layers=2, vocab_size=67)),
-    "recent-biogpt": (None, biogpt(96, 6, 136)),
     "recent-files-biogpt": ("plain", biogpt(48, 3, 64, "bfloat16", num_hidden_layers=2,
                                             vocab_size=67)),
 }

@@ -37,7 +37,7 @@ from parity_embeddings import serve  # noqa: E402
 KINDS = ["qwen3_5", "qwen3_5_moe", "gemma4_small", "gemma4_experts", "gemma4_unified", "glm4_moe",
          "deepseek_v3", "glm4_moe_lite", "nemotron_h", "internvl_qwen3", "qwen3_vl_moe",
          "ministral3", "gemma3n", "phimoe", "mamba", "falcon_mamba", "mamba2", "jamba",
-         "olmo_hybrid"]
+         "olmo_hybrid", "xglm", "biogpt", "codegen", "deepseek_v32", "glm_moe_dsa"]
 PROMPTS, LENGTH, STEPS, CLOSE = 3, 70, 20, 1e-3
 
 

@@ -634,6 +634,7 @@ static int read_config(const char *dir, const config_reader_t *start, double tok
   bp->tied = config_ties(&reader, wrapper, family);
   if (reader.code == 0) config_read_layers(&reader, family, bp);
   if (reader.code == 0) config_read_distances(&reader, family, bp);
+  if (reader.code == 0) config_read_indexer(&reader, family, bp);
   if (reader.code == 0) config_read_gemma4(&reader, family, bp);
   if (reader.code == 0) config_read_gemma3n(&reader, family, bp);
   if (reader.code == 0) config_read_mixer(&reader, family, bp);

@@ -80,6 +80,7 @@ int32_t config_count_layers(config_reader_t *reader, const family_t *family);
 void config_read_experts(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
 /* Heads of latent attention; the scale of its scores, which needs the rope. config_latent.c. */
 void config_read_latent(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);
+void config_read_indexer(config_reader_t *reader, const family_t *family, blueprint_t *bp);
 void config_scale_latent(blueprint_t *blueprint);
 /* The same for experts that are scored by a router with a rule of its own. config_router.c. */
 void config_read_router(config_reader_t *reader, const family_t *family, blueprint_t *blueprint);

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void read_layer_types(config_reader_t *reader, const json_t *types, blueprint_t *bp) {
+/* Where an indexer chooses keys, transformers 5.23 says so of every layer. */
+static void read_layer_types(config_reader_t *reader, const family_t *family, const json_t *types,
+                             blueprint_t *bp) {
+  const char *const full = family->index_top > 0 ? "indexed_attention" : "full_attention";
   if (types->type != JSON_ARRAY || types->count != (uint32_t)bp->num_layers) {
     config_refuse(reader, "layer_types", NULL, "must be a list of %d names, found %s of %u",
                   bp->num_layers, json_type_name(types), types->count);
@@ -16,7 +19,7 @@ static void read_layer_types(config_reader_t *reader, const json_t *types, bluep
   int32_t layer = 0;
   JSON_EACH(type, types) {
     bool slides = json_equals(type, "sliding_attention");
-    if (!slides && !json_equals(type, "full_attention")) {
+    if (!slides && !json_equals(type, "full_attention") && !json_equals(type, full)) {
       char quoted[64] = "?";
       if (type->type == JSON_STRING) {
         error_quote(quoted, sizeof(quoted), type->text, type->length);
@@ -33,7 +36,7 @@ static void read_layer_types(config_reader_t *reader, const json_t *types, bluep
  * must agree with the rule of the family. */
 static void check_layer_types(config_reader_t *reader, const family_t *family, const json_t *types,
                               bool slides, blueprint_t *bp) {
-  read_layer_types(reader, types, bp);
+  read_layer_types(reader, family, types, bp);
   for (int32_t i = 0; i < bp->num_layers && reader->code == 0; i++) {
     if (((bp->layer_flags[i] & LAYER_SLIDES) != 0) == slides) continue;
     config_refuse(reader, "layer_types", NULL,
@@ -135,7 +138,7 @@ static void read_window(config_reader_t *reader, const family_t *family, bluepri
   } else if (types != NULL && family->window_rule == WINDOW_ALL && window > 0) {
     check_layer_types(reader, family, types, true, bp);
   } else if (types != NULL) {
-    read_layer_types(reader, types, bp);
+    read_layer_types(reader, family, types, bp);
   } else {
     for (int32_t i = 0; i < bp->num_layers; i++) {
       if (window > 0 && slides_by_rule(reader, family, i)) bp->layer_flags[i] |= LAYER_SLIDES;

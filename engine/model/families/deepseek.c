@@ -1,4 +1,5 @@
-/* deepseek.c: DeepSeek V2 and V3, Youtu and Mistral 4: attention by way of a latent row.
+/* deepseek.c: DeepSeek V2, V3 and V3.2, GLM-5, Youtu and Mistral 4: attention by way of a latent
+ * row.
  *
  * Rows of tensors as in rows.h. Constant data; any thread may read it.
  */
@@ -42,6 +43,20 @@ static const tensor_pattern_t deepseek3_patterns[] = {
     SHARED_ROWS("mlp.shared_experts."),
 };
 
+/* The indexer of a layer chooses the keys that its tokens attend to. */
+#define INDEXER(role, name, rows, cols, bias)                                                      \
+  STORED(role, "self_attn.indexer." name, rows, cols, WHEN_CHOOSES, bias, FORM_PLAIN)
+static const tensor_pattern_t deepseek32_patterns[] = {
+    DEEPSEEK_ROWS,
+    INDEXER(ROLE_INDEX_Q, "wq_b", DIM_INDEX_Q, DIM_Q_RANK, WHEN_NEVER),
+    INDEXER(ROLE_INDEX_KEY, "wk", DIM_INDEX_KEY, DIM_HIDDEN, WHEN_NEVER),
+    INDEXER(ROLE_INDEX_NORM, "k_norm", DIM_INDEX_KEY, DIM_NONE, WHEN_CHOOSES),
+    INDEXER(ROLE_INDEX_WEIGHTS, "weights_proj", DIM_INDEX_HEADS, DIM_HIDDEN, WHEN_NEVER),
+    CHOICE_BIAS("mlp.gate.e_score_correction_bias"),
+    NUMBERED_EXPERTS,
+    SHARED_ROWS("mlp.shared_experts."),
+};
+
 static const tensor_pattern_t mistral4_patterns[] = {
     DEEPSEEK_ROWS,
     EXPERTS_APART,
@@ -51,6 +66,7 @@ static const tensor_pattern_t mistral4_patterns[] = {
 
 static const layout_t layout_deepseek2 = {LLAMA_LIKE(deepseek2_patterns)};
 const layout_t layout_deepseek3 = {LLAMA_LIKE(deepseek3_patterns)};
+static const layout_t layout_deepseek32 = {LLAMA_LIKE(deepseek32_patterns)};
 static const layout_t layout_mistral4 = {LLAMA_LIKE(mistral4_patterns), .may_stack = true};
 
 #define DEEPSEEK_V2                                                                                \
@@ -69,13 +85,25 @@ static const layout_t layout_mistral4 = {LLAMA_LIKE(mistral4_patterns), .may_sta
                .rope_interleave_key = true, .whole_factor = true, .num_shared = 1,                 \
                .num_groups = 1, .groups_top = 1, .group_pairs = true, .shares_sum = true
 
+#define DEEPSEEK_V3                                                                                \
+  DEEPSEEK_V2, .layout = &layout_deepseek3, SIZES(129280, 7168, 18432, 61, 128, 0, 0, 4096),       \
+               IDS(1, 0), .mtp = MTP_BEHIND, .num_experts = 256, .experts_top = 8,                 \
+               .expert_size = 2048, .rope_interleave_key = true, .routing = ROUTING_SIGMOID,       \
+               .num_shared = 1, .dense_first = 3, .num_groups = 8, .groups_top = 4,                \
+               .shares_sum = true, .share_factor = 2.5
+#define DEEPSEEK_V32                                                                               \
+  DEEPSEEK_V3, .layout = &layout_deepseek32, SIZES(129280, 7168, 18432, 61, 128, 0, 0, 163840),    \
+               .rope_interleave_key = false, .dense_rule = DENSE_EITHER, .index_heads = 64,        \
+               .index_dim = 128, .index_top = 2048
+
 static const family_t rows[] = {
     {DEEPSEEK_V2, NAMES("deepseek_v2", "DeepseekV2ForCausalLM")},
-    {DEEPSEEK_V2, NAMES("deepseek_v3", "DeepseekV3ForCausalLM"), .layout = &layout_deepseek3,
-     SIZES(129280, 7168, 18432, 61, 128, 0, 0, 4096), IDS(1, 0), .mtp = MTP_BEHIND,
-     .num_experts = 256, .experts_top = 8, .expert_size = 2048, .rope_interleave_key = true,
-     .routing = ROUTING_SIGMOID, .num_shared = 1, .dense_first = 3, .num_groups = 8,
-     .groups_top = 4, .shares_sum = true, .share_factor = 2.5},
+    {DEEPSEEK_V3, NAMES("deepseek_v3", "DeepseekV3ForCausalLM")},
+    {DEEPSEEK_V32, NAMES("deepseek_v32", "DeepseekV32ForCausalLM")},
+    {DEEPSEEK_V32, NAMES("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
+     SIZES(154880, 6144, 12288, 78, 64, 0, 0, 202752), .norm_eps = 1e-5, .q_rank = 2048,
+     .nope_dim = 192, .value_dim = 256, .num_groups = 1, .groups_top = 1, .index_heads = 32,
+     .index_pairs = true, .index_shared = true},
     /* DeepSeek V3 without experts. */
     {LLAMA_PARTS, NAMES("youtu", "YoutuForCausalLM"), .layout = &layout_deepseek3,
      SIZES(128256, 2048, 6144, 32, 16, 0, 0, 131072), IDS(128001, 128000), .tied = true,

@@ -118,7 +118,6 @@ static const char lightning[] = "it needs lightning attention";
 static const char reference[] =
     "it is published with remote code alone, with which nothing was compared yet";
 static const char factor[] = "its reference leaves out the factor of its text model's logits";
-static const char indexer[] = "it needs attention to tokens that an indexer chooses";
 static const struct {
   const char *begin, *advice; /* of its name */
 } advices[] = {
@@ -150,8 +149,6 @@ static const struct {
     {"JinaBert", alibi},
     {"NeoBERT", reference},
     {"Ernie4_5_VL", "it needs experts of images beside those of text"},
-    {"DeepseekV32", indexer},
-    {"GlmMoeDsa", indexer},
     {"Llama4", "it needs attention in chunks"},
     {"KimiLinear", "it needs Kimi Delta Attention"},
     {"DebertaModel", "DeBERTa V2 and V3 are (DebertaV2Model)"},

@@ -121,7 +121,9 @@ typedef struct family {
   int32_t num_experts, experts_top, expert_size, shared_size; /* class defaults */
   bool latent; /* latent attention; class defaults of kv_lora_rank and its kin: */
   int32_t kv_rank, q_rank, nope_dim, rope_dim, value_dim;
-  bool rope_interleave_key; /* rope_interleave says what rope_pairs is */
+  int32_t index_heads, index_dim, index_top; /* class defaults of index_n_heads ...; 0 = none */
+  bool index_pairs, index_shared;            /* of blueprint_t; layers may share what is chosen */
+  bool rope_interleave_key;                  /* rope_interleave says what rope_pairs is */
   bool whole_factor; /* head_dim and partial_rotary_factor count the dimensions that do not turn */
   /* Of experts that are scored: their rule, and class defaults. */
   routing_t routing;

@@ -62,7 +62,10 @@ typedef enum dim {
   DIM_LATENT_OUT, /* Hq v */
   DIM_LATENT_KEY, /* Hq R */
   DIM_NOPE,       /* n */
-  DIM_PER_LAYER,  /* P: embeddings of a layer */
+  DIM_INDEX_Q,    /* Hi d */
+  DIM_INDEX_KEY,  /* d */
+  DIM_INDEX_HEADS,
+  DIM_PER_LAYER, /* P: embeddings of a layer */
   DIM_PER_LAYERS,
   DIM_LAYER_VOCAB, /* rows of their table */
   DIM_STREAMS,     /* N */
@@ -112,6 +115,7 @@ typedef enum when {
   WHEN_Q_WHOLE, /* they have none */
   WHEN_LATENT_WHOLE,
   WHEN_LATENT_SPLIT,
+  WHEN_CHOOSES, /* layers with an indexer */
   WHEN_MIXER_BIAS,
   WHEN_CONV_BIAS,
   WHEN_MIXER_NORM,

@@ -69,6 +69,9 @@ typedef struct latent_layer {
   const weight_t *row;         /* [R + r, h] */
   const vector_t *row_bias;    /* [R + r] or NULL */
   latent_t attention;
+  /* The indexer: [Hi d, q rank], [d, h], [Hi, h]; NULL = the layer has none. */
+  const weight_t *index_q, *index_key, *index_weights;
+  indexer_t indexer;
 } latent_layer_t;
 
 /* Attention to the rows of an encoder, behind the layer's own. K and V of these are made between
@@ -176,6 +179,8 @@ struct model {
   act_t *latent_rows; /* [T, R + r] */
   act_t *latent_q;    /* [T, Hq (R + r)] */
   act_t *latent_sums; /* [T, Hq R] */
+  act_t *index_q, *index_keys, *index_weights; /* [T, Hi d], [T, d], [T, Hi] */
+  act_t *chosen; /* [T, INDEX_WIDTH(top)] of the last layer with an indexer */
   model_lora_t lora;
   act_t *shared;                       /* [T, h] output of a shared expert, or NULL */
   act_t *gate;                         /* [T, 1] its gate, or NULL */

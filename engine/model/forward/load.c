@@ -28,7 +28,7 @@ typedef struct model_load {
 enum { HEADS_MAX = 1024, DISTANCE_MAX = 128 /* from where on distances are one bucket */ };
 
 /* Of the norms of ranks, whatever rms_norm_eps says: as transformers has it. */
-static const float LATENT_NORM_EPS = 1e-6f;
+static const float LATENT_NORM_EPS = 1e-6f, INDEX_NORM_EPS = 1e-6f;
 static const vector_change_t AS_STORED = {.factor = 1.0f};
 
 static weight_t *matrix_as(model_load_t *load, int32_t layer, int num_roles,
@@ -234,6 +234,20 @@ static void load_head_matrices(model_load_t *load, latent_t *latent, int32_t i, 
   latent->value = value;
 }
 
+static void load_indexer(model_load_t *load, const blueprint_t *bp, latent_layer_t *latent,
+                         int32_t i) {
+  static const tensor_role_t q = ROLE_INDEX_Q, key = ROLE_INDEX_KEY, weights = ROLE_INDEX_WEIGHTS;
+  static const tensor_role_t norm_of_key = ROLE_INDEX_NORM;
+  latent->index_q = matrix(load, i, 1, &q);
+  latent->index_key = matrix(load, i, 1, &key);
+  latent->index_weights = matrix(load, i, 1, &weights);
+  latent->indexer = (indexer_t){.num_heads = bp->index_heads,
+                                .dim = bp->index_dim,
+                                .norm_eps = INDEX_NORM_EPS,
+                                .norm = vector(load, i, false, 1, &norm_of_key),
+                                .norm_bias = vector(load, i, true, 1, &norm_of_key)};
+}
+
 static void load_latent(model_load_t *load, const model_t *model, layer_t *layer, int32_t i) {
   static const tensor_role_t q_down = ROLE_Q_DOWN, q_norm = ROLE_Q_DOWN_NORM, row = ROLE_LATENT;
   static const tensor_role_t q[2] = {ROLE_Q, ROLE_Q_UP}, norm_of_row = ROLE_LATENT_NORM;
@@ -257,8 +271,10 @@ static void load_latent(model_load_t *load, const model_t *model, layer_t *layer
       .norm_eps = LATENT_NORM_EPS,
       .norm = vector(load, i, false, 1, &norm_of_row),
       .rope = &model->rope,
+      .top = bp->index_top,
   };
   load_head_matrices(load, &latent->attention, i, bp->latent_split);
+  if (bp->index_top > 0 && !(bp->layer_flags[i] & LAYER_CHOSEN)) load_indexer(load, bp, latent, i);
 }
 
 static void load_mlp(model_load_t *load, layer_t *layer, int32_t i) {
@@ -704,8 +720,7 @@ static void load_mixer(model_load_t *load, const blueprint_t *bp, mixer_t *mixer
   describe_mixer(bp, mixer, load->num_mixers++);
   mixer->in = matrix(load, i, 7, in);
   mixer->in_bias = vector(load, i, true, 1, in);
-  mixer->conv.weight =
-      bp->mixer.apart ? load_taps(load, bp, i) : vector(load, i, false, 1, &conv);
+  mixer->conv.weight = bp->mixer.apart ? load_taps(load, bp, i) : vector(load, i, false, 1, &conv);
   mixer->conv.bias = vector(load, i, true, 1, &conv);
   mixer->out = matrix(load, i, 1, &out);
   mixer->out_bias = vector(load, i, true, 1, &out);
@@ -1091,8 +1106,8 @@ static const weight_t *load_types(model_load_t *load, const blueprint_t *bp) {
   load->code = weight_loader_rows(&load->loader, ROLE_TYPES, -1, DTYPE_F32, 0, 0, (void **)&rows,
                                   load->error);
   if (load->code == 0)
-    load->code = weight_loader_rows(&load->loader, ROLE_TASKS, -1, DTYPE_F32, 0, 1,
-                                    (void **)&task, load->error);
+    load->code = weight_loader_rows(&load->loader, ROLE_TASKS, -1, DTYPE_F32, 0, 1, (void **)&task,
+                                    load->error);
   for (int32_t i = 0; task != NULL && i < bp->encoder.token_types * width; i++)
     rows[i] += task[i % width];
   given_rows_t given = {(const uint8_t *)rows, (size_t)width * sizeof(float)};

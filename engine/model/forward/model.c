@@ -53,12 +53,13 @@ void model_limits(const blueprint_t *bp, step_limits_t *limits) {
   width = MAX(MAX(width, bp->num_layers * bp->per_layer_size), bp->laurel_rank);
   if (bp->mixer.kind != MIXER_NONE) width = MAX(width, mixer_width(&bp->mixer, bp->hidden_size));
   width = MAX(width, bp->num_heads * (bp->kv_rank + bp->rope_dim));
+  width = MAX(width, bp->index_heads * bp->index_dim);
   if (bp->mtp > 0 || bp->eagle.target_size > 0) width = MAX(width, 2 * bp->hidden_size);
   width = MAX(width, EAGLE_LAYERS * bp->eagle.target_size);
   limits->hidden_max = MAX(MAX(width, up_width(bp)), bp->encoder.post_width);
   limits->vocab_size = MAX(bp->vocab_size, bp->eagle.target_vocab);
-  limits->heads_max = bp->num_heads;
-  limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim);
+  limits->heads_max = MAX(bp->num_heads, bp->index_heads);
+  limits->head_dim_max = MAX(widest_head(bp), bp->kv_rank + bp->rope_dim + bp->index_dim);
   limits->experts_max = bp->num_experts;
   limits->conv_values_max =
       bp->mixer.kind == MIXER_NONE ? 0 : mixer_conv_values(&bp->mixer, bp->hidden_size);
@@ -97,14 +98,14 @@ int32_t model_window_groups(const blueprint_t *bp) {
 
 kv_cache_desc_t model_kv(const blueprint_t *bp) {
   const bool latent = bp->kv_rank > 0;
-  kv_cache_desc_t made = {.num_kv_heads = latent ? 1 : shard_kv_heads(bp, bp->num_kv_heads),
-                          .head_dim = latent ? bp->kv_rank + bp->rope_dim : bp->head_dim,
-                          .other_kv_heads = bp->full_kv_heads,
-                          .other_head_dim = bp->full_head_dim,
-                          .window_heads =
-                              bp->window_groups > 0 ? window_heads(bp, count_layers(bp, false)) : 0,
-                          .latent = latent,
-                          .dtype = bp->dtype};
+  kv_cache_desc_t made = {
+      .num_kv_heads = latent ? 1 : shard_kv_heads(bp, bp->num_kv_heads),
+      .head_dim = latent ? bp->kv_rank + bp->rope_dim + bp->index_dim : bp->head_dim,
+      .other_kv_heads = bp->full_kv_heads,
+      .other_head_dim = bp->full_head_dim,
+      .window_heads = bp->window_groups > 0 ? window_heads(bp, count_layers(bp, false)) : 0,
+      .latent = latent,
+      .dtype = bp->dtype};
   for (int32_t i = 0; i < bp->num_layers + bp->mtp; i++) {
     if (bp->layer_flags[i] & LAYER_NO_ATTENTION || layer_reads_only(bp, i)) continue;
     if (i < bp->num_layers && !stage_has(bp, i)) continue;
@@ -118,7 +119,7 @@ kv_cache_desc_t model_kv(const blueprint_t *bp) {
 }
 
 /* The buffers of latent attention. */
-static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
+static int latent_prepare(model_t *model, int64_t rows, int32_t longest, inferd_error_t *error) {
   const blueprint_t *bp = &model->blueprint;
   struct {
     act_t **buffer;
@@ -128,8 +129,13 @@ static int latent_prepare(model_t *model, int64_t rows, inferd_error_t *error) {
       {&model->latent_rows, bp->kv_rank + bp->rope_dim},
       {&model->latent_q, bp->num_heads * (bp->kv_rank + bp->rope_dim)},
       {&model->latent_sums, bp->num_heads * bp->kv_rank},
+      {&model->index_q, bp->index_heads * bp->index_dim},
+      {&model->index_keys, bp->index_dim},
+      {&model->index_weights, bp->index_heads},
+      {&model->chosen, bp->index_top < longest ? INDEX_WIDTH(bp->index_top) : 1},
   };
   for (size_t i = 0; i < ARRAY_LEN(buffers); i++) {
+    if (buffers[i].width == 0) continue;
     *buffers[i].buffer = model->ops->buffer(model->device, rows, buffers[i].width);
     if (*buffers[i].buffer != NULL) continue;
     return error_set(error, ERR_NO_MEMORY, NULL,
@@ -219,7 +225,7 @@ int model_prepare(model_t *model, const step_limits_t *limits, inferd_error_t *e
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layers behind the pooling");
   if ((bp->mtp > 0 || bp->eagle.target_size > 0) && mtp_prepare(model, rows) != 0)
     return error_set(error, ERR_NO_MEMORY, NULL, "no memory for the layer that predicts");
-  return bp->kv_rank > 0 ? latent_prepare(model, rows, error) : 0;
+  return bp->kv_rank > 0 ? latent_prepare(model, rows, limits->max_model_len, error) : 0;
 }
 
 /* out[T, E] = embeddings of the batch. */
@@ -406,6 +412,20 @@ static void grow(model_t *model, act_t *q, int32_t width, int32_t stride) {
     model->ops->values->grow(model->device, q, &growth);
 }
 
+/* Keys of the indexer are stored, and each token chooses those that it attends to; q_in[T, q rank]
+ * is what queries are made of. */
+static void choose_keys(model_t *model, const latent_layer_t *latent, const act_t *normed,
+                        const act_t *q_in, int32_t rows) {
+  const ops_t *ops = model->ops;
+  device_t *device = model->device;
+  ops->linear(device, model->index_keys, normed, latent->index_key, NULL, NULL, rows);
+  ops->latent->store_keys(device, model->index_keys, &latent->attention, &latent->indexer);
+  ops->linear(device, model->index_q, q_in, latent->index_q, NULL, NULL, rows);
+  ops->linear(device, model->index_weights, normed, latent->index_weights, NULL, NULL, rows);
+  ops->latent->choose(device, model->chosen, model->index_q, model->index_weights,
+                      &latent->attention, &latent->indexer);
+}
+
 /* attn[T, Hq v] = latent attention of normed rows. */
 static void latent_attend(model_t *model, const layer_t *layer, const act_t *normed, int32_t rows) {
   const ops_t *ops = model->ops;
@@ -422,8 +442,13 @@ static void latent_attend(model_t *model, const layer_t *layer, const act_t *nor
   grow(model, model->qkv, width, width);
   ops->linear(device, model->latent_rows, normed, latent->row, latent->row_bias, NULL, rows);
   ops->latent->store(device, model->latent_rows, &latent->attention);
-  ops->latent->attend(device, model->attn, model->qkv, model->latent_q, model->latent_sums,
-                      &latent->attention);
+  if (latent->index_key != NULL) choose_keys(model, latent, normed, q_in, rows);
+  if (latent->attention.top > 0)
+    ops->latent->attend_chosen(device, model->attn, model->qkv, model->latent_q, model->latent_sums,
+                               model->chosen, &latent->attention);
+  else
+    ops->latent->attend(device, model->attn, model->qkv, model->latent_q, model->latent_sums,
+                        &latent->attention);
 }
 
 /* attn[T, Hq D] = attention of the input; where ranks add up sums, of the heads of this rank. */

@@ -132,6 +132,7 @@ static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (!model_states_run(ops, bp)) return "layers with a state";
   if (ops->separate_memory && !model_attends(bp)) return "layers without attention";
   if (bp->kv_rank > 0 && ops->latent == NULL) return "latent attention";
+  if (bp->index_top > 0 && ops->latent->choose == NULL) return "indexers";
   if (bp->layer_scalars && ops->per_layer == NULL) return "layers";
   if (bp->num_streams > 0 && (ops->altup == NULL || ops->per_layer == NULL)) return "streams";
   if (bp->attn_gate && ops->state == NULL) return "gated attention";

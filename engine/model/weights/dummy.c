@@ -16,7 +16,8 @@ static bool is_norm(tensor_role_t role) {
          role == ROLE_POOLER_NORM || role == ROLE_Q_DOWN_NORM || role == ROLE_LATENT_NORM ||
          (role >= ROLE_LAYER_SCALAR && role <= ROLE_MTP_HIDDEN_NORM) || role == ROLE_INPUT_NORM ||
          role == ROLE_LAYER_NORM || role == ROLE_MTP_NORM || role == ROLE_STREAM_NORM ||
-         role == ROLE_LAUREL_NORM || (role >= ROLE_MIX_STEP_NORM && role <= ROLE_MIX_QUERY_NORM);
+         role == ROLE_LAUREL_NORM || role == ROLE_INDEX_NORM ||
+         (role >= ROLE_MIX_STEP_NORM && role <= ROLE_MIX_QUERY_NORM);
 }
 
 dummy_t dummy_tensor(const expected_tensor_t *tensor, uint64_t seed) {

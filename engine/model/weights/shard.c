@@ -117,6 +117,8 @@ int stages_check(const ops_t *ops, const blueprint_t *bp, inferd_error_t *error)
                      "that",
                      count, bp->num_layers);
   if (bp->mixer.kind != MIXER_NONE) what = "layers with a state";
+  for (int32_t i = 0; i < bp->num_layers; i++)
+    if (bp->layer_flags[i] & LAYER_CHOSEN) what = "layers that share what an indexer chooses";
   if (bp->full_head_dim > 0 || bp->layer_scalars || bp->num_streams > 0)
     what = "layers of two kinds";
   if (bp->encoder.bidirectional) what = "encoders";

@@ -71,6 +71,9 @@ static int64_t resolve(dim_t dim, const blueprint_t *bp, int32_t layer) {
   case DIM_LATENT_OUT: return (int64_t)bp->num_heads * bp->value_dim;
   case DIM_LATENT_KEY: return (int64_t)bp->num_heads * bp->kv_rank;
   case DIM_NOPE: return head - bp->rope_dim;
+  case DIM_INDEX_Q: return (int64_t)bp->index_heads * bp->index_dim;
+  case DIM_INDEX_KEY: return bp->index_dim;
+  case DIM_INDEX_HEADS: return bp->index_heads;
   case DIM_PER_LAYER: return bp->per_layer_size;
   case DIM_PER_LAYERS: return (int64_t)bp->num_layers * bp->per_layer_size;
   case DIM_LAYER_VOCAB: return bp->layer_vocab;
@@ -135,6 +138,9 @@ const char *tensor_dim_name(dim_t dim) {
       [DIM_LATENT_OUT] = "num_attention_heads x v_head_dim",
       [DIM_LATENT_KEY] = "num_attention_heads x kv_lora_rank",
       [DIM_NOPE] = "qk_nope_head_dim",
+      [DIM_INDEX_Q] = "index_n_heads x index_head_dim",
+      [DIM_INDEX_KEY] = "index_head_dim",
+      [DIM_INDEX_HEADS] = "index_n_heads",
       [DIM_PER_LAYER] = "hidden_size_per_layer_input",
       [DIM_PER_LAYERS] = "num_hidden_layers x hidden_size_per_layer_input",
       [DIM_LAYER_VOCAB] = "vocab_size_per_layer_input",
@@ -190,6 +196,8 @@ static bool applies(when_t when, const blueprint_t *bp, int32_t layer) {
   case WHEN_SCORED: return experts && bp->routing != ROUTING_LOGITS;
   case WHEN_EXPERTS_IN: return experts && bp->expert_in > 0;
   case WHEN_SHARED: return experts && bp->shared_size > 0;
+  case WHEN_CHOOSES:
+    return layer >= 0 && bp->index_top > 0 && !(bp->layer_flags[layer] & LAYER_CHOSEN);
   case WHEN_MIXER_BIAS: return bp->mixer.bias;
   case WHEN_CONV_BIAS: return bp->mixer.conv_bias;
   case WHEN_MIXER_NORM: return bp->mixer.norm;
@@ -259,9 +267,15 @@ static void write_name(expected_tensor_t *tensor, const blueprint_t *bp, const c
   snprintf(tensor->name + used, capacity - used, "%s", suffix);
 }
 
-/* The last dimensions of heads, and of the latent row, are the rotated ones. */
+/* The last dimensions of heads, and of the latent row, are the rotated ones; of an indexer the
+ * first. */
 static head_order_t latent_order(const blueprint_t *bp, tensor_role_t role) {
   head_order_t order = {.zipped = bp->rope.dims};
+  if (role == ROLE_INDEX_Q || role == ROLE_INDEX_KEY || role == ROLE_INDEX_NORM) {
+    order.head_dim = bp->index_dim;
+    order.zipped_heads = role == ROLE_INDEX_Q ? bp->index_heads : 1;
+    return bp->index_pairs ? order : (head_order_t){0};
+  }
   if (role == ROLE_Q || role == ROLE_Q_UP) {
     order.head_dim = bp->head_dim;
     order.zipped_heads = bp->num_heads;
@@ -381,7 +395,9 @@ static void write_segments(expected_tensor_t *tensor, const blueprint_t *bp,
     *order = (segment_order_t){.groups = layout->qvk_groups,
                                .segments = {rows, rows, rows},
                                .num_segments = 3,
-                               .first = is_q ? 0 : is_v ? 1 : 2,
+                               .first = is_q   ? 0
+                                        : is_v ? 1
+                                               : 2,
                                .count = 1};
     tensor->shape[0] = 3 * tensor->rows;
   } else if (has_gate && bp->attn_gate &&

@@ -325,9 +325,84 @@ static void naive_latent_store(device_t *device, act_t *rows, const latent_t *a)
     head_norm(row, &norm, a->norm->values, a->rank);
     rotate(row + a->rank, a->rope, batch, t);
     if (batch->slot_mapping[t] < 0) continue;
-    memcpy(device->keys + (a->layer * slots + batch->slot_mapping[t]) * width, row,
+    memcpy(device->keys + (a->layer * slots + batch->slot_mapping[t]) * device->kv.head_dim, row,
            (size_t)width * sizeof(float));
   }
+}
+
+static void naive_store_keys(device_t *device, act_t *keys, const latent_t *a,
+                             const indexer_t *indexer) {
+  const batch_t *batch = device->batch;
+  const int64_t slots = (int64_t)device->kv.num_blocks * device->kv.block_size;
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    float *row = FLOATS(keys) + (int64_t)t * indexer->dim;
+    double mean = 0, squares = 0;
+    for (int32_t i = 0; i < indexer->dim; i++) mean += row[i] / (double)indexer->dim;
+    for (int32_t i = 0; i < indexer->dim; i++)
+      squares += (row[i] - mean) * (row[i] - mean) / indexer->dim;
+    for (int32_t i = 0; i < indexer->dim; i++)
+      row[i] =
+          (float)((row[i] - mean) / sqrt(squares + indexer->norm_eps) * indexer->norm->values[i] +
+                  indexer->norm_bias->values[i]);
+    rotate(row, a->rope, batch, t);
+    if (batch->slot_mapping[t] < 0) continue;
+    float *to = device->keys + (a->layer * slots + batch->slot_mapping[t]) * device->kv.head_dim;
+    memcpy(to + a->rank + a->rope_dim, row, (size_t)indexer->dim * sizeof(float));
+  }
+}
+
+/* Scores of all keys of a token. */
+static void score_keys(const device_t *device, double *scores, const float *q, const float *weights,
+                       const latent_t *a, const indexer_t *indexer, int32_t t) {
+  const batch_t *batch = device->batch;
+  const int32_t size = device->kv.block_size;
+  const int32_t *blocks = batch->block_table[batch->request_row[t]];
+  const int64_t slots = (int64_t)device->kv.num_blocks * size;
+  for (int32_t j = 0; j <= batch->positions[t]; j++) {
+    const int64_t slot = (int64_t)blocks[j / size] * size + j % size;
+    const float *key =
+        device->keys + (a->layer * slots + slot) * device->kv.head_dim + a->rank + a->rope_dim;
+    scores[j] = 0;
+    for (int32_t h = 0; h < indexer->num_heads; h++) {
+      double score = 0;
+      for (int32_t i = 0; i < indexer->dim; i++)
+        score += (double)q[(int64_t)h * indexer->dim + i] * key[i];
+      scores[j] += weights[h] * fmax(score, 0);
+    }
+  }
+}
+
+/* chosen[t][j] = 1 where token t attends to key j of the best `top`; the order of equal ones is
+ * that of their positions. */
+static void naive_choose(device_t *device, act_t *chosen, act_t *q, const act_t *weights,
+                         const latent_t *a, const indexer_t *indexer) {
+  const batch_t *batch = device->batch;
+  for (int32_t t = 0; t < batch->num_tokens; t++) {
+    const int32_t count = batch->positions[t] + 1;
+    if (count <= a->top) continue;
+    float *queries = FLOATS(q) + (int64_t)t * indexer->num_heads * indexer->dim;
+    float *keys = FLOATS(chosen) + (int64_t)t * INDEX_WIDTH(a->top);
+    double *scores = calloc((size_t)count, sizeof(double));
+    for (int32_t h = 0; h < indexer->num_heads; h++)
+      rotate(queries + (int64_t)h * indexer->dim, a->rope, batch, t);
+    score_keys(device, scores, queries, FLOATS(weights) + (int64_t)t * indexer->num_heads, a,
+               indexer, t);
+    for (int32_t n = 0; n < a->top; n++) {
+      int32_t best = -1;
+      for (int32_t j = 0; j < count; j++)
+        if (!isnan(scores[j]) && (best < 0 || scores[j] > scores[best])) best = j;
+      keys[n] = (float)best;
+      scores[best] = NAN;
+    }
+    free(scores);
+  }
+}
+
+/* `keys` NULL = all. */
+static bool is_chosen(const float *keys, int32_t top, int32_t key) {
+  for (int32_t n = 0; keys != NULL && n < top; n++)
+    if ((int32_t)keys[n] == key) return true;
+  return keys == NULL;
 }
 
 /* out[n] = W[n, K] . x; the matrix of a head, or with `across` its transposition. */
@@ -345,14 +420,16 @@ static void times_head(double *out, const double *x, const weight_t *weight, int
 
 /* One head of one token; `q` is rotated in place. */
 static void attend_latent(const device_t *device, float *out, float *q, const latent_t *a,
-                          int32_t head, const int32_t *blocks, int32_t t) {
+                          int32_t head, const float *chosen, int32_t t) {
+  const int32_t *blocks = device->batch->block_table[device->batch->request_row[t]];
   const int32_t size = device->kv.block_size, position = device->batch->positions[t];
-  const int64_t slots = (int64_t)device->kv.num_blocks * size, width = a->rank + a->rope_dim;
+  const int64_t slots = (int64_t)device->kv.num_blocks * size, width = device->kv.head_dim;
   double *scores = calloc((size_t)(position + 1), sizeof(double)), most = -INFINITY, total = 0;
   double latent[1024], key[1024], value[1024], sums[1024] = {0};
   rotate(q + a->nope_dim, a->rope, device->batch, t);
   for (int pass = 0; pass < 2; pass++) {
     for (int32_t j = 0; j <= position; j++) {
+      if (!is_chosen(chosen, a->top, j)) continue;
       int64_t slot = (int64_t)blocks[j / size] * size + j % size;
       const float *row = device->keys + (a->layer * slots + slot) * width;
       for (int32_t i = 0; i < a->rank; i++) latent[i] = row[i];
@@ -375,24 +452,31 @@ static void attend_latent(const device_t *device, float *out, float *q, const la
   free(scores);
 }
 
-static void naive_latent_attend(device_t *device, act_t *out, const act_t *q, act_t *queries,
-                                act_t *sums, const latent_t *a) {
+static void naive_attend_chosen(device_t *device, act_t *out, const act_t *q, act_t *queries,
+                                act_t *sums, const act_t *chosen, const latent_t *a) {
   const batch_t *batch = device->batch;
   const int32_t dim = a->nope_dim + a->rope_dim;
   (void)queries;
   (void)sums;
   for (int32_t t = 0; t < batch->num_tokens; t++) {
+    const bool chooses = chosen != NULL && batch->positions[t] + 1 > a->top;
+    const float *keys = chooses ? FLOATS(chosen) + (int64_t)t * INDEX_WIDTH(a->top) : NULL;
     for (int32_t h = 0; h < a->num_heads; h++) {
       float head[1024];
       const int64_t at = (int64_t)t * a->num_heads + h;
       memcpy(head, FLOATS(q) + at * dim, (size_t)dim * sizeof(float));
-      attend_latent(device, FLOATS(out) + at * a->value_dim, head, a, h,
-                    batch->block_table[batch->request_row[t]], t);
+      attend_latent(device, FLOATS(out) + at * a->value_dim, head, a, h, keys, t);
     }
   }
 }
 
-static const latent_ops_t naive_latent_ops = {naive_latent_store, naive_latent_attend};
+static void naive_latent_attend(device_t *device, act_t *out, const act_t *q, act_t *queries,
+                                act_t *sums, const latent_t *a) {
+  naive_attend_chosen(device, out, q, queries, sums, NULL, a);
+}
+
+static const latent_ops_t naive_latent_ops = {naive_latent_store, naive_latent_attend,
+                                              naive_store_keys, naive_choose, naive_attend_chosen};
 
 static void naive_attention(device_t *device, act_t *out, const act_t *qkv, const attention_t *a) {
   const batch_t *batch = device->batch;

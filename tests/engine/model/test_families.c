@@ -151,6 +151,43 @@ Test(families, latent_attention_is_read_or_refused) {
       "mlp_bias");
 }
 
+Test(families, indexers_are_read_or_refused) {
+#define GLM5(more) ARCHITECTURE("GlmMoeDsaForCausalLM") ",\"num_hidden_layers\":5," more "}"
+  const uint8_t own = LAYER_EXPERTS, takes = LAYER_EXPERTS | LAYER_CHOSEN;
+  good(ARCHITECTURE("DeepseekV32ForCausalLM") "}");
+  const kv_cache_desc_t kv = model_kv(&blueprint);
+  ASSERT_EQ(kv.head_dim, 512 + 64 + 128);
+  ASSERT_EQ(blueprint.index_heads, 64);
+  ASSERT_EQ(blueprint.index_top, 2048);
+  cr_assert(!blueprint.index_pairs);
+  ASSERT_EQ(blueprint.layer_flags[2], 0);
+  ASSERT_EQ(blueprint.layer_flags[3], own);
+  blueprint_free(&blueprint);
+  good(GLM5("\"first_k_dense_replace\":0"));
+  cr_assert(blueprint.index_pairs);
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){own, own, own, own, own}), 5);
+  blueprint_free(&blueprint);
+  good(GLM5("\"first_k_dense_replace\":0,\"index_topk_pattern\":\"FSSFS\""));
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){own, takes, takes, own, takes}), 5);
+  blueprint_free(&blueprint);
+  good(GLM5("\"first_k_dense_replace\":0,\"index_topk_freq\":2"));
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){own, own, takes, own, takes}), 5);
+  blueprint_free(&blueprint);
+  good(GLM5("\"mlp_layer_types\":[\"dense\",\"dense\",\"dense\",\"dense\",\"sparse\"],"
+            "\"indexer_types\":[\"full\",\"shared\",\"full\",\"full\",\"full\"]"));
+  cr_assert_arr_eq(blueprint.layer_flags, ((uint8_t[]){0, LAYER_CHOSEN, 0, 0, own}), 5);
+  blueprint_free(&blueprint);
+  bad(GLM5("\"index_topk_pattern\":\"SFFFF\""), "index_topk_pattern");
+  bad(GLM5("\"index_topk_pattern\":\"FFFFX\""), "index_topk_pattern");
+  bad(GLM5("\"index_topk_pattern\":\"FFFFFF\""), "index_topk_pattern");
+  bad(GLM5("\"indexer_types\":[\"full\"]"), "indexer_types");
+  bad(GLM5("\"indexer_types\":7"), "indexer_types");
+  bad(GLM5("\"index_head_dim\":62"), "index_head_dim");
+  bad(GLM5("\"index_head_dim\":450"), "index_head_dim");
+  bad(GLM5("\"index_topk\":0"), "index_topk");
+  bad(GLM5("\"q_lora_rank\":null"), "q_lora_rank");
+}
+
 /* Mistral 4: q grows over the whole head, of which a part turns. */
 Test(families, mistral4_counts_the_dimensions_of_a_whole_head) {
 #define MISTRAL4(part)                                                                             \
@@ -511,11 +548,8 @@ Test(families, variants_of_encoders_are_refused) {
 
 Test(families, refusals_say_what_is_needed) {
   static const char *const cases[][2] = {
-      {ARCHITECTURE("DeepseekV32ForCausalLM") "}",
-       "\"DeepseekV32ForCausalLM\" is not supported; it "
-       "needs attention to tokens that an indexer"},
-      {ARCHITECTURE("GlmMoeDsaForCausalLM") "}", "needs attention to tokens that an indexer"},
-      {ARCHITECTURE("Llama4ForConditionalGeneration") "}", "it needs attention in chunks"},
+      {ARCHITECTURE("Llama4ForConditionalGeneration") "}",
+       "\"Llama4ForConditionalGeneration\" is not supported; it needs attention in chunks"},
       {ARCHITECTURE("BailingMoeV2ForCausalLM") ",\"auto_map\":{\"a\":\"b\"}}",
        "with which nothing was compared yet"},
       {ARCHITECTURE("BailingHybridForCausalLM") "}", "it needs layers of linear attention"},
@@ -531,7 +565,6 @@ Test(families, refusals_say_what_is_needed) {
       {ARCHITECTURE("MiniMaxText01ForCausalLM") "}", "it needs lightning attention"},
       {ARCHITECTURE("MiniMaxForCausalLM") "}", "it needs lightning attention"},
       {ARCHITECTURE("LongcatFlashForCausalLM") "}", "it needs two attentions a layer"},
-      {ARCHITECTURE("OlmoHybridForCausalLM") "}", "it needs layers of Gated DeltaNet"},
       {ARCHITECTURE("JinaBertForMaskedLM") "}", "(ALiBi)"},
       {ARCHITECTURE("NeoBERTLMHead") ",\"auto_map\":{\"a\":\"b\"}}",
        "published with remote code alone"},

@@ -7,7 +7,7 @@
 
 #include "engine/device/ops.h"
 
-enum { VECTOR_IDS_MAX = 512, VECTOR_POSITIONS_MAX = 16, VECTOR_CASES_MAX = 400 };
+enum { VECTOR_IDS_MAX = 512, VECTOR_POSITIONS_MAX = 16, VECTOR_CASES_MAX = 600 };
 
 typedef struct vector_list {
   char *names[VECTOR_CASES_MAX]; /* sorted, owned */
