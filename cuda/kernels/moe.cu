@@ -278,33 +278,66 @@ __global__ void __launch_bounds__(PLACE_THREADS)
 
 /* ---- products ---- */
 
-/* The layer of one entry: rows of an expert against its weights. False beyond the list. */
-template <class T>
-GPU_FN bool entry_layer(const gpu_skinny_t &all, const gpu_moe_space_t &space, int group,
-                        bool is_up, gpu_skinny_t *layer) {
+/* Rows of an expert against its weights: from pair `at` on; the expert's number here. */
+typedef struct expert_entry {
+  int rows, at, index;
+} expert_entry_t;
+
+/* The block's entry. False beyond the list. */
+GPU_FN bool find_entry(const gpu_moe_space_t &space, int group, expert_entry_t *entry) {
   if ((int)blockIdx.z >= *space.count) return false;
   const int expert = space.list[2 * blockIdx.z], skipped = space.list[2 * blockIdx.z + 1];
-  const int at = space.first[expert] + skipped, left = space.first[expert + 1] - at;
-  const size_t stack = (size_t)all.n * (is_gated(all) ? 2 : 1), index = expert - space.begin;
-  *layer = all;
-  layer->rows = left < group ? left : group;
-  if (all.packed.codes != GPU_CODES_PLAIN)
-    layer->packed.first_row += (int64_t)(index * stack);
-  else
-    layer->weight = (const T *)all.weight + index * stack * all.k;
-  layer->bias = all.bias != nullptr ? all.bias + index * stack : nullptr;
-  layer->row_map = is_up ? space.token + at : nullptr;
-  layer->in = is_up ? all.in : (const T *)all.in + (size_t)at * all.k;
-  layer->out = (T *)all.out + (size_t)at * all.n;
+  const int left = space.first[expert + 1] - space.first[expert] - skipped;
+  entry->at = space.first[expert] + skipped;
+  entry->rows = left < group ? left : group;
+  entry->index = expert - space.begin;
   return true;
 }
 
+/* Rows of an expert's weights. */
+GPU_FN size_t expert_stack(const gpu_skinny_t &all) {
+  return (size_t)all.n * (is_gated(all) ? 2 : 1);
+}
+
+/* The layer of one entry, without where it writes. */
+template <class T>
+GPU_FN void entry_inputs(const gpu_skinny_t &all, const gpu_moe_space_t &space,
+                         const expert_entry_t &entry, bool is_up, gpu_skinny_t *layer) {
+  const size_t skipped = entry.index * expert_stack(all);
+  *layer = all;
+  layer->rows = entry.rows;
+  if (all.packed.codes != GPU_CODES_PLAIN)
+    layer->packed.first_row += (int64_t)skipped;
+  else
+    layer->weight = (const T *)all.weight + skipped * all.k;
+  layer->row_map = is_up ? space.token + entry.at : nullptr;
+  layer->in = is_up ? all.in : (const T *)all.in + (size_t)entry.at * all.k;
+}
+
+/* Where it writes: computed behind the products, which leave few registers. */
+template <class T>
+GPU_FN void entry_outputs(const gpu_skinny_t &all, const expert_entry_t &entry,
+                          gpu_skinny_t *layer) {
+  layer->bias = all.bias != nullptr ? all.bias + entry.index * expert_stack(all) : nullptr;
+  layer->out = (T *)all.out + (size_t)entry.at * all.n;
+}
+
+/* Where an entry waits that would take registers from the products of codes of 8 bits. */
+template <int CODES> struct waits_of {
+  enum { WAITS = CODES == GPU_CODES_8 };
+};
+
 template <class T, int CODES, int SCALES, int UNPACK, int TOKENS>
-GPU_FN void expert_rows(const gpu_skinny_t &layer, skinny_shared_t<TOKENS, 1> &shared) {
+GPU_FN void expert_rows(const gpu_skinny_t &all, const expert_entry_t &entry, gpu_skinny_t &layer,
+                        skinny_shared_t<TOKENS, 1> &shared) {
   if constexpr (CODES == GPU_CODES_PLAIN)
     stream_spans<T, TOKENS, 1, false>(layer, shared);
   else
     stream_packed<T, CODES, SCALES, UNPACK, TOKENS, 1, false>(layer, shared, (T *)nullptr);
+  if constexpr (waits_of<CODES>::WAITS) {
+    layer.rows = entry.rows;
+    entry_outputs<T>(all, entry, &layer);
+  }
   write_spans<T>(layer, shared);
 }
 
@@ -314,22 +347,37 @@ __global__ void __launch_bounds__(SKINNY_THREADS)
   typedef skinny_shared_t<4, 1> many_t;
   typedef skinny_shared_t<1, 1> few_t;
   DYN_SMEM(many_t, shared);
+  expert_entry_t entry;
   gpu_skinny_t layer;
   grid_dependency_wait();
-  if (!entry_layer<T>(all, space, FEW_ROWS, is_up, &layer)) return;
-  if (layer.rows <= 8)
-    expert_rows<T, CODES, SCALES, UNPACK, 1>(layer, *(few_t *)shared);
-  else
-    expert_rows<T, CODES, SCALES, UNPACK, 4>(layer, *shared);
+  if (!find_entry(space, FEW_ROWS, &entry)) return;
+  entry_inputs<T>(all, space, entry, is_up, &layer);
+  if constexpr (waits_of<CODES>::WAITS) {
+    SHARED(kept, expert_entry_t);
+    if (threadIdx.x == 0) kept = entry;
+    if (layer.rows <= 8)
+      expert_rows<T, CODES, SCALES, UNPACK, 1>(all, kept, layer, *(few_t *)shared);
+    else
+      expert_rows<T, CODES, SCALES, UNPACK, 4>(all, kept, layer, *shared);
+  } else {
+    entry_outputs<T>(all, entry, &layer);
+    if (layer.rows <= 8)
+      expert_rows<T, CODES, SCALES, UNPACK, 1>(all, entry, layer, *(few_t *)shared);
+    else
+      expert_rows<T, CODES, SCALES, UNPACK, 4>(all, entry, layer, *shared);
+  }
 }
 
 template <class T, int CODES>
 __global__ void __launch_bounds__(TILED_THREADS)
     expert_tiled_kernel(const gpu_skinny_t all, const gpu_moe_space_t space, bool is_up) {
   DYN_SMEM(tiled_shared_t, shared);
+  expert_entry_t entry;
   gpu_skinny_t layer;
   grid_dependency_wait();
-  if (!entry_layer<T>(all, space, SIDE, is_up, &layer)) return;
+  if (!find_entry(space, SIDE, &entry)) return;
+  entry_inputs<T>(all, space, entry, is_up, &layer);
+  entry_outputs<T>(all, entry, &layer);
   if constexpr (CODES == GPU_CODES_PLAIN)
     tiled_block<T>(layer, 0, shared);
   else
