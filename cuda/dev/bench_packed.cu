@@ -120,9 +120,9 @@ static int differing(memory_t &memory, const void *left, const void *right, size
 
 /* ---- layers ---- */
 
-typedef std::vector<int> list_t;
-static list_t rows_of() {
-  return bench.tiny ? list_t{1, 33, 129} : list_t{1, 8, 32, 33, 64, 256, 4096};
+typedef std::vector<int> sizes_t;
+static sizes_t rows_of() {
+  return bench.tiny ? sizes_t{1, 33, 129} : sizes_t{1, 8, 32, 33, 64, 256, 4096};
 }
 
 /* A line, of the time of bf16 too. `bytes` 0: not known how many are read. */
