@@ -2,6 +2,7 @@
  *
  * Engine thread, once at start. Never computes; the forward is in model.c.
  */
+#include "engine/base/half.h"
 #include "engine/model/forward/distances.h"
 #include "engine/model/forward/internal.h"
 #include "engine/model/forward/rope.h"
@@ -1064,33 +1065,48 @@ static void load_logits_bias(model_load_t *load, model_t *model) {
   free(values);
 }
 
-/* A row of a table of positions that no file has; `context` is the blueprint. */
+/* A table of positions that no file has, in fp32, or in the type of activations where a back end
+ * reads its tables in that. */
+typedef struct sinusoids {
+  const blueprint_t *bp;
+  dtype_t dtype;
+} sinusoids_t;
+
+static void put_value(void *row, int32_t i, double value, dtype_t dtype) {
+  switch (dtype) {
+  case DTYPE_BF16: ((uint16_t *)row)[i] = bf16_from_float((float)value); break;
+  case DTYPE_F16: ((uint16_t *)row)[i] = f16_from_float((float)value); break;
+  default: ((float *)row)[i] = (float)value;
+  }
+}
+
 static const void *sinusoid_row(void *context, int64_t row, void *scratch) {
-  const blueprint_t *bp = context;
+  const sinusoids_t *table = context;
+  const blueprint_t *bp = table->bp;
   const int32_t half = bp->hidden_size / 2;
-  float *values = scratch;
   for (int32_t i = 0; i < half; i++) {
     double angle = (double)row / pow(10000, 2.0 * i / bp->hidden_size);
     if (bp->sinusoid == SINUSOID_TO_END) { /* in fp32, as the reference */
       const float step = (float)(-log(10000) / (half - 1));
       angle = (double)((float)row * expf((float)i * step));
     }
-    values[i] = (float)sin(angle);
-    values[half + i] = (float)cos(angle);
+    put_value(scratch, i, sin(angle), table->dtype);
+    put_value(scratch, half + i, cos(angle), table->dtype);
   }
   return scratch;
 }
 
 static void load_sinusoids(model_load_t *load, model_t *model) {
   const blueprint_t *bp = &model->blueprint;
+  sinusoids_t table = {bp, model->ops->act_bytes == 2 ? load->loader.dtype : DTYPE_F32};
   weight_t *weight = NULL;
   if (bp->sinusoid == SINUSOID_NONE || load->code != 0) return;
   const weight_source_t source = {.name = "embed_positions",
                                   .rows = (int64_t)bp->num_positions + bp->position_offset,
                                   .cols = bp->hidden_size,
-                                  .dtype = DTYPE_F32,
+                                  .dtype = table.dtype,
                                   .row = sinusoid_row,
-                                  .context = (void *)(uintptr_t)bp};
+                                  .context = &table};
   load->code = weight_loader_pass(&load->loader, &source, &weight, load->error);
   model->positions = weight;
 }
