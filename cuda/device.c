@@ -187,6 +187,9 @@ const ops_t ops_cuda = {
     .logprobs_max = LOGPROBS_MAX,
     .act_bytes = 2,
     .dtypes = 1u << DTYPE_BF16 | 1u << DTYPE_F16,
+    .activations = 1u << ACTIVATION_RELU | 1u << ACTIVATION_RELU2 | 1u << ACTIVATION_GELU |
+                   1u << ACTIVATION_GELU_TANH | 1u << ACTIVATION_SILU_MUL |
+                   1u << ACTIVATION_GELU_TANH_MUL | 1u << ACTIVATION_CLAMPED_SWIGLU,
     .weight_formats = (2U << WEIGHT_GROUPED_FP8) - 2, /* all but WEIGHT_PLAIN, which is no bit */
     .block_size = 64,
     .kv_fp8 = true,

@@ -50,6 +50,7 @@ typedef struct ops {
   int32_t pipeline_depth;  /* in-flight steps at most: 1 or 2; 0 means 1 */
   uint32_t weight_formats; /* bit 1 << weight_format_t: `weight` takes that format as stored */
   uint32_t dtypes;         /* bit 1 << dtype_t for each type that products can run in; 0 = all */
+  uint32_t activations;    /* bit 1 << activation_t for each of an MLP that it computes; 0 = all */
   int32_t block_size;      /* default slots of a KV block; 0 means 16 */
   bool history_on_device;  /* `sample` knows all previous ids without output_ids */
   bool kv_fp8, kv_int8;    /* these fields of kv_cache_desc_t are supported */

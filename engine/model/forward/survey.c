@@ -137,7 +137,8 @@ static const char *find_lack(const ops_t *ops, const blueprint_t *bp) {
   if (bp->num_streams > 0 && (ops->altup == NULL || ops->per_layer == NULL)) return "streams";
   if (bp->attn_gate && ops->state == NULL) return "gated attention";
   if (bp->qkv_limit > 0 && ops->values == NULL) return "clipped q, k and v";
-  if (bp->xielu && ops->values == NULL) return "activation";
+  const bool activates = ops->activations == 0 || (ops->activations & 1u << bp->activation) != 0;
+  if ((bp->xielu && ops->values == NULL) || !activates) return "activation";
   const bool by_distance =
       bp->alibi_max > 0 || bp->distance_buckets > 0 || bp->encoder.distance_span > 0;
   if (by_distance && ops->values == NULL) return "scores by distance";

@@ -257,6 +257,31 @@ Test(models, a_client_has_a_bounded_time_of_a_step) {
   cr_assert(ops_cuda.client_step_ms > 0 && ops_cuda.client_step_ms <= 10);
 }
 
+/* No file is needed: the configuration of GPT-2 may name any of them. */
+Test(models, an_activation_that_no_kernel_has_is_refused_by_name) {
+  static const activation_t lacking[] = {ACTIVATION_TANH, ACTIVATION_SIGMOID_MUL,
+                                         ACTIVATION_GELU_MUL, ACTIVATION_SILU,
+                                         ACTIVATION_QUICK_GELU};
+  static const activation_t there[] = {
+      ACTIVATION_RELU,     ACTIVATION_RELU2,         ACTIVATION_GELU,          ACTIVATION_GELU_TANH,
+      ACTIVATION_SILU_MUL, ACTIVATION_GELU_TANH_MUL, ACTIVATION_CLAMPED_SWIGLU};
+  blueprint_t bp;
+  inferd_error_t error = {0};
+  cr_assert_eq(blueprint_read("tests/vectors/models/gpt2", 0, -1, &bp, &error), 0, "%s",
+               error.message);
+  for (size_t i = 0; i < ARRAY_LEN(lacking); i++) {
+    bp.activation = lacking[i];
+    cr_expect_eq(model_check_device(&ops_cuda, &bp, -1, &error), ERR_CONFIGURATION);
+    cr_expect_not_null(strstr(error.message, "device cuda cannot run the activation of GPT2"), "%s",
+                       error.message);
+  }
+  for (size_t i = 0; i < ARRAY_LEN(there); i++) {
+    bp.activation = there[i];
+    cr_expect_eq(model_check_device(&ops_cuda, &bp, -1, &error), 0, "%s", error.message);
+  }
+  blueprint_free(&bp);
+}
+
 Test(models, what_the_back_end_lacks_is_refused_by_name) {
   check_refused("latent-");
   check_refused("gemma4-");
