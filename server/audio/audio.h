@@ -81,7 +81,7 @@ typedef struct audio_state {
   int32_t writing; /* stream: the window whose text goes out */
   buffer_t text;   /* stream: all of it; of a chat all that the model has written */
   /* chats.c: what stands between the language and the transcript, NULL = nothing, or it was found;
-   * where that begins in `text`; up to where it is sent. */
+   * where that begins in `text`; up to where it is sent, or was looked for. */
   const char *tag;
   size_t begin, told;
 } audio_state_t;

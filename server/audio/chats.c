@@ -196,14 +196,19 @@ static void take(choice_t *choice, output_kind_t kind, const char *text, size_t 
 }
 
 /* Finds where the transcript begins. False: the language is still being written. What has ended
- * without one is all transcript. */
+ * without one is all transcript. Until it is found `told` is where the next search begins: so a
+ * long answer without it is read once. */
 static bool find_begin(audio_state_t *state, bool ended) {
   const buffer_t *text = &state->text;
   if (state->tag == NULL) return true;
-  const size_t length = strlen(state->tag);
-  const char *found =
-      text->length > 0 ? memmem(text->data, text->length, state->tag, length) : NULL;
-  if (found == NULL) return ended;
+  const size_t length = strlen(state->tag), from = MIN(state->told, text->length);
+  const char *found = text->length > from
+                          ? memmem(text->data + from, text->length - from, state->tag, length)
+                          : NULL;
+  if (found == NULL) {
+    state->told = ended || text->length < length ? state->begin : text->length - length + 1;
+    return ended;
+  }
   state->begin = state->told = (size_t)(found - text->data) + length;
   state->tag = NULL;
   return true;
