@@ -369,6 +369,11 @@ static void commit(engine_t *engine) {
   const step_t *step = engine_complete(engine, &error);
   activity_enter(&engine->activity, ENGINE_COMMITS);
   engine_lap(engine, &stats->device_ns);
+  if (step != NULL && step->is_left) {
+    publish_stats(engine);
+    wake_loop(engine, false);
+    return;
+  }
   if (step != NULL) {
     num_tokens = (uint64_t)step->plan.num_tokens;
     engine_commit(engine, step, engine->lap_ns);
@@ -436,7 +441,7 @@ static int run_step(engine_t *engine) {
   if (step != NULL) {
     engine_prepare(engine, step);
     engine_forward(engine, step);
-    if (!engine_has_stages(engine)) engine_sample(engine, step); /* else a turn does */
+    if (!engine_has_stages(engine) && !step->is_left) engine_sample(engine, step); /* else a turn */
   }
   bool waits_for_mask = work_beside_step(engine, now_ns);
   if (engine->num_steps == 0) {

@@ -114,6 +114,13 @@ request_t *mailbox_receive(mailbox_t *mailbox) {
   return request;
 }
 
+bool mailbox_is_wanted(const mailbox_t *mailbox) {
+  unsigned at = atomic_load_explicit(&mailbox->request_tail, memory_order_relaxed);
+  const unsigned head = atomic_load_explicit(&mailbox->request_head, memory_order_acquire);
+  while (at != head && mailbox->requests[at & mailbox->request_mask]->best_effort) at++;
+  return at != head;
+}
+
 void mailbox_cancel(mailbox_t *mailbox, int32_t slot) {
   /* Either the engine takes the slot after this exchange, and sees what was written before it, or
    * the slot is added here. */

@@ -624,6 +624,9 @@ static scheduler_options_t scheduler_options(const engine_t *engine, const memor
       .swap = {.num_blocks = plan->num_host_blocks, .mode = given->preemption_mode},
       .window = {.tokens = engine->blueprint.window_groups > 0 ? engine->blueprint.window : 0,
                  .in_flight = plan->in_flight},
+      .leaves_steps = engine_depth(engine) == 1 && given->comm == NULL &&
+                      engine->encoding == NULL && engine->drafter == NULL &&
+                      engine->predictor == NULL && plan->states.num_layers == 0,
       .has_states = plan->states.num_layers > 0,
       .num_snapshots = plan->num_snapshots,
       .snapshot_blocks = DIV_UP(SNAPSHOT_TOKENS_DEFAULT, plan->kv.block_size),

@@ -82,6 +82,7 @@ typedef struct engine_stats {
   uint64_t device_ns;   /* time of draft models, forward, sample, and waiting for the end */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
   uint64_t grammar_masks_helped; /* rows that threads made beside the engine thread */
+  uint64_t steps_left; /* of best effort, whose forward was not ended because somebody came */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
   uint64_t overlapped_steps;   /* launched while the step before was in flight */
   uint64_t awaited_rows;       /* left out of such a step: the token that they need was in flight */

@@ -178,8 +178,33 @@ void engine_prepare(engine_t *engine, step_t *step) {
   engine_lap(engine, &engine->stats.overhead_ns);
 }
 
+/* Whether a step could be left: all in it run by best effort, and nothing but K/V comes of it
+ * before it is committed. Who does not run by it stands first in a plan. */
+static bool is_leavable(const engine_t *engine, const step_t *step) {
+  const plan_t *plan = &step->plan;
+  return engine->scheduler->options.leaves_steps && plan->entries[0].sequence->group->best_effort &&
+         plan->num_drafts == 0 && step->batch->num_embedded == 0;
+}
+
+static bool is_wanted(void *context) {
+  const engine_t *engine = context;
+  const int left = lane_left(engine->lane);
+  return left < 0 ? mailbox_is_wanted(engine->mailbox) : left > 0;
+}
+
+/* Of two such steps one is not left, so that they go on however often others come. */
+static void forward(engine_t *engine, step_t *step) {
+  const bool may = is_leavable(engine, step);
+  bool *has_left = &engine->scheduler->best_effort.has_left;
+  step->is_left = may && !*has_left
+                      ? !model_forward_until(engine->model, step->batch, is_wanted, engine)
+                      : !model_forward_until(engine->model, step->batch, NULL, NULL);
+  if (may) *has_left = step->is_left;
+}
+
 void engine_forward(engine_t *engine, step_t *step) {
   step->launched_ns = engine->lap_ns;
+  step->is_left = false;
   activity_enter(&engine->activity, ENGINE_LAUNCHES);
   if (engine_has_stages(engine)) {
     engine_launch_turn(engine, step);
@@ -189,9 +214,29 @@ void engine_forward(engine_t *engine, step_t *step) {
   if (at_once) constrain_begin(engine, step);
   engine_send_step(engine, step->batch);
   engine->ops->begin(engine->device, step->batch);
-  model_forward(engine->model, step->batch);
+  forward(engine, step);
   if (!at_once) constrain_begin(engine, step);
   engine_lap(engine, &engine->stats.device_ns);
+}
+
+/* Gives back what the entries of a step took that is not committed. NULL: nothing. */
+static void settle(engine_t *engine, const step_t *step) {
+  for (int32_t i = 0; step != NULL && i < step->plan.num_entries; i++)
+    scheduler_settle(engine->scheduler, &step->plan.entries[i]);
+}
+
+/* Its sequences stand again where they stood before it. What else was launched for it, as copies of
+ * blocks, is done. */
+static void take_back(engine_t *engine, step_t *step) {
+  for (int32_t i = 0; i < step->plan.num_entries; i++) {
+    plan_entry_t *entry = &step->plan.entries[i];
+    if (plan_entry_live(entry)) {
+      scheduler_complete(entry);
+      scheduler_reject(entry, entry->num_tokens);
+    }
+  }
+  settle(engine, step);
+  engine->stats.steps_left++;
 }
 
 /* What the device took for a step that has ended. If it runs one step at a time, that is the time
@@ -204,14 +249,12 @@ static void note_time(engine_t *engine, const step_t *step) {
   engine->completed_ns = now_ns;
   uint64_t device_ns = engine->steps_most == 1 ? calls_ns : now_ns - begun_ns;
   if (engine_has_stages(engine)) device_ns = step->turns_ns;
+  if (step->is_left) { /* it says nothing of what its plan takes */
+    (void)lane_time(engine->lane, JOURNAL_LEFT, (double)device_ns);
+    return;
+  }
   scheduler_note_time(engine->scheduler, plan,
                       lane_time(engine->lane, JOURNAL_TIME, (double)device_ns));
-}
-
-/* Gives back what the entries of a step took that is not committed. NULL: nothing. */
-static void settle(engine_t *engine, const step_t *step) {
-  for (int32_t i = 0; step != NULL && i < step->plan.num_entries; i++)
-    scheduler_settle(engine->scheduler, &step->plan.entries[i]);
 }
 
 step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
@@ -225,6 +268,7 @@ step_t *engine_complete(engine_t *engine, inferd_error_t *error) {
   if (code == 0) drafter_mirror_late(engine, step);
   scheduler_unpin(engine->scheduler, &step->plan);
   if (code != 0) settle(engine, step);
+  if (code == 0 && step->is_left) take_back(engine, step);
   return code == 0 ? step : NULL;
 }
 

@@ -18,6 +18,7 @@ typedef struct step {
   plan_t plan; /* taken from the scheduler, which makes the next plan in the meantime */
   batch_t *batch;
   bool is_drawn;             /* in stages: it has been through all, and is sampled */
+  bool is_left;              /* its forward was not ended, because somebody came */
   uint64_t turns_ns;         /* in stages: of its launch, and of turns that launched nothing */
   uint64_t launched_ns;      /* when the forward was launched */
   uint64_t device_before_ns; /* engine_stats.device_ns when the step was planned */
@@ -37,11 +38,13 @@ typedef struct step {
 step_t *engine_plan(struct engine *engine, uint64_t now_ns);
 /* Stage 5: the draft tokens, then the batch. */
 void engine_prepare(struct engine *engine, step_t *step);
-/* Stage 6: launches the forward. */
+/* Stage 6: launches the forward. A step in which all run by best effort is left between two layers
+ * when another request comes, where that may be: step->is_left. */
 void engine_forward(struct engine *engine, step_t *step);
 step_t *engine_oldest_step(struct engine *engine); /* in flight, of which there must be one */
 /* Waits for the oldest in-flight step, of which there must be one. Returns it, valid until the next
- * launch; NULL, with *error set, if the device is lost. */
+ * launch; NULL, with *error set, if the device is lost. What a step that was left has planned is
+ * taken back: its sequences stand where they stood before it. */
 step_t *engine_complete(struct engine *engine, inferd_error_t *error);
 /* At the end: copies to a floor that persists what was to leave the pool. No step is in flight. */
 void engine_flush_floor(struct engine *engine);

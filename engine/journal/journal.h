@@ -77,6 +77,9 @@ typedef enum journal_kind {
                    * vector, or 0 */
   JOURNAL_GAP,    /* varint: so many records were dropped here */
   JOURNAL_END,    /* the engine ended as it should */
+  /* double: the step that was launched first was left after so long, in the place of its TIME and
+   * COMMIT. */
+  JOURNAL_LEFT,
   JOURNAL_KINDS
 } journal_kind_t;
 

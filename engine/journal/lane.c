@@ -290,6 +290,12 @@ void lane_end_commit(journal_lane_t *lane) {
   emit(lane, &lane->commit);
 }
 
+int lane_left(const journal_lane_t *lane) {
+  if (lane == NULL || lane->play == NULL) return -1;
+  const journal_record_t *next = play_next(lane->play);
+  return next == NULL ? -1 : next->kind == JOURNAL_LEFT;
+}
+
 int lane_late(const journal_lane_t *lane, int32_t steps, int32_t entry) {
   if (lane == NULL || lane->play == NULL) return -1;
   return play_late(lane->play, steps, entry);

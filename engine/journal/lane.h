@@ -30,8 +30,8 @@ void lane_cancel(journal_lane_t *lane, const request_t *request, int code); /* i
  * wait for masks that waited then, and the others not. */
 uint64_t lane_begin_plan(journal_lane_t *lane, struct engine *engine, uint64_t now_ns);
 void lane_plan(journal_lane_t *lane, const struct scheduler *scheduler); /* it is made */
-/* A time that the scheduler learns from; JOURNAL_TIME, _DRAFT_TIME or _SWAP_TIME. Returns it, or
- * that of the journal. */
+/* A time that the scheduler learns from; JOURNAL_TIME, _DRAFT_TIME or _SWAP_TIME; or JOURNAL_LEFT.
+ * Returns it, or that of the journal. */
 double lane_time(journal_lane_t *lane, journal_kind_t kind, double ns);
 
 /* The commit of a step: lane_entry for each entry, behind it the tokens and scores of it. */
@@ -40,6 +40,8 @@ void lane_entry(journal_lane_t *lane, bool late);
 void lane_token(journal_lane_t *lane, const struct sample_result *result, bool has_logprob);
 void lane_score(journal_lane_t *lane, const event_t *event);
 void lane_end_commit(journal_lane_t *lane);
+/* Whether the journal says that the step which is launched was left; -1 = it says nothing. */
+int lane_left(const journal_lane_t *lane);
 /* What the journal says of the mask of an entry, in the step that is behind so many in flight: 1 =
  * it was late, 0 = not; -1 = nothing. */
 int lane_late(const journal_lane_t *lane, int32_t steps, int32_t entry);

@@ -430,6 +430,7 @@ static bool build_lane(building_t *building) {
       good = take_commit(building, i, record);
       drop_ended(building);
       break;
+    case JOURNAL_LEFT: (void)oldest_plan(building, i); break;
     case JOURNAL_CHOICE: good = take_choice(building, record); break;
     case JOURNAL_FINISH: take_finish(building, record); break;
     default: break;

@@ -12,6 +12,7 @@ static const char *const names[JOURNAL_KINDS] = {
     [JOURNAL_COMMIT] = "a step is committed",    [JOURNAL_DROP] = "a request makes room",
     [JOURNAL_CHOICE] = "a choice is complete",   [JOURNAL_FINISH] = "a request ends",
     [JOURNAL_GAP] = "records are missing",       [JOURNAL_END] = "the engine ends",
+    [JOURNAL_LEFT] = "a step is left",
 };
 
 bool play_is_arrival(const journal_record_t *record) {

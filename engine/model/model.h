@@ -65,6 +65,11 @@ const float *model_kv_scales(const model_t *model);
 /* Launches one forward of the batch given to ops->begin: embeddings to normed rows [S, E], or what
  * of it this stage has. */
 void model_forward(model_t *model, const batch_t *batch);
+/* The same on a back end that computes in the call, for a model without states, until between two
+ * layers `ends(context)`. Returns whether the forward is complete. If it is not, nothing is read of
+ * it, and the K/V that it has written is written again, alike, before it is read. */
+bool model_forward_until(model_t *model, const batch_t *batch, bool (*ends)(void *context),
+                         void *context);
 /* Launches logits of selected rows [first, first + rows). */
 void model_logits(model_t *model, int32_t first, int32_t rows);
 /* Launches the copy of the selected rows [rows, E] to host memory. */

@@ -216,16 +216,18 @@ static void note_short_prompts(scheduler_t *scheduler) {
 
 /* ---- best effort ---- */
 
-/* Whoever comes waits for the step in flight. So best effort may have in a step a tenth of the
- * longest first tokens of others, but no more than a third of these in the mean, than the time of
- * so many steps, since a client can make its own first tokens late, and beside tokens of others
- * than a third of a step. Nor beside them than they take themselves: an answer that takes longer
- * gives no more tokens to best effort, and more of those who come meet it. If nobody else has been
- * there for long, it has so many steps. */
-enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_MOST = 4, BESIDE_PART = 3 };
-/* And as many times as long as all weights are read, at least: with less of it most of the time
- * would be spent on reading them. Beside others these have read them: once is enough. */
+/* Whoever comes waits for the step in flight, unless that can be left. So best effort may have in a
+ * step a tenth of the longest first tokens of others, but no more than a third of these in the
+ * mean, and than the time of so many steps, since a client can make its own first tokens late; and
+ * as many times as long as all weights are read, at least: with less of it most of the time would
+ * be spent on reading them. In a step that can be left it has the time of a few steps: what is lost
+ * by that is half of one for each who comes. If nobody else has been there for long, it has so many
+ * steps. */
+enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_LEFT = 2, STEPS_MOST = 4 };
 static const double WEIGHTS_TIMES = 1.5;
+/* Beside tokens of others, which have read the weights, a part of the time that these take: their
+ * answers end the later by it, and more of those who come meet them. */
+static const double BESIDE_PART = 0.5;
 /* Of a first token, its part in what is known of them. */
 static const double FIRST_WEIGHT = 0.1;
 
@@ -245,17 +247,17 @@ static void pace_best_effort(scheduler_t *scheduler) {
   const double step_ns = bound_ns(scheduler);
   const best_effort_t *known = &scheduler->best_effort;
   const plan_t *plan = &scheduler->plan;
-  double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
   const bool is_beside = plan->num_entries > 0;
   const double others_ns = cost_ns(&scheduler->cost, &plan->work); /* with reading the weights */
-  const double weights_ns = (is_beside ? 1 : WEIGHTS_TIMES) * scheduler->cost.ns[COST_STEP];
-  if (step_ns > 0) ns = MIN(ns, is_beside ? step_ns / BESIDE_PART : step_ns * STEPS_MOST);
-  if (is_beside) ns = MIN(ns, others_ns);
-  ns = MAX(ns, MAX(scheduler->options.pace.client_ns, weights_ns));
+  double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
+  if (step_ns > 0) ns = MIN(ns, step_ns * STEPS_MOST);
+  if (scheduler->options.leaves_steps && !known->has_left) ns = MAX(ns, step_ns * STEPS_LEFT);
+  ns = MAX(ns,
+           MAX(scheduler->options.pace.client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
+  if (is_beside) ns = BESIDE_PART * others_ns;
   pace->is_on = true;
   pace->client_ns = ns;
-  ns += others_ns;
-  pace->step_ns = is_beside ? MIN(pace->step_ns, ns) : ns;
+  pace->step_ns = is_beside ? MIN(pace->step_ns, others_ns + ns) : others_ns + ns;
 }
 
 /* The time of this step: more where best effort alone is there. */

@@ -47,6 +47,7 @@ typedef struct scheduler_options {
   int32_t max_preemptions;   /* after so many preemptions a group is protected; 0 = never */
   swap_options_t swap;
   window_options_t window; /* of layers with side blocks (sides.h) */
+  bool leaves_steps;       /* steps of best effort alone may be left: step.h */
   bool has_states;         /* the model keeps a state per sequence (states.h) */
   int32_t num_snapshots;   /* slots of states behind those of sequences; 0 without prefix caching */
   int32_t snapshot_blocks; /* a decode makes a snapshot each time it has filled so many blocks */
@@ -55,6 +56,7 @@ typedef struct scheduler_options {
 /* What is known for the groups that run by best effort. */
 typedef struct best_effort {
   uint64_t others_ns; /* when a plan last had other groups; 0 = never */
+  bool has_left;      /* the last step that could be left was left: the next one is not */
   /* First tokens of others, from their arrival: in the mean, and the longest of late; 0 = none was
    * seen. */
   double mean_first_ns, longest_first_ns;

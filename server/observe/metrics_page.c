@@ -466,6 +466,7 @@ static void print_pace(page_t *page) {
                                       "part=\"key\"", "part=\"pair\""};
   page_family(page, METRIC_overlapped_steps);
   page_sample(page, METRIC_overlapped_steps, "", (double)page->stats.overlapped_steps);
+  value_of(page, METRIC_steps_left, (double)page->stats.steps_left);
   page_family(page, METRIC_awaited_rows);
   page_sample(page, METRIC_awaited_rows, "", (double)page->stats.awaited_rows);
   page_family(page, METRIC_sat_out);

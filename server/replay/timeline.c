@@ -177,7 +177,7 @@ static bool take_steps(timeline_t *out, const journal_log_t *log, int32_t lane) 
       out->steps[out->num_steps++] =
           (timeline_step_t){.begin_ns = now_ns, .end_ns = now_ns, .lane = lane};
     }
-    if (record->kind == JOURNAL_TIME && ended < out->num_steps) {
+    if ((record->kind == JOURNAL_TIME || record->kind == JOURNAL_LEFT) && ended < out->num_steps) {
       double ns = take_double(&source);
       out->steps[ended].end_ns += ns > 0 && ns < 1e15 ? (uint64_t)ns : 0;
       ended++;

@@ -20,6 +20,8 @@ import pytest
 
 from harness import (DEMO, PATIENCE, ROOT, Server, Stream, http_post, read_all, run,
                      wait_until)
+from storing import client
+from test_batches import create, line, upload
 from test_crash import PLAIN, crash, thread_named
 
 HEAD, FLAGS = 16384, ("--max-num-seqs", 4, "--num-blocks", 60, "--max-model-len", 512)
@@ -129,6 +131,32 @@ def test_a_timeline_for_people_and_for_perfetto(inferd, journal, tmp_path):
     seats = [event["args"] for event in events if event["name"] == "waits: all seats are taken"]
     assert all(0 < wait["first step"] <= wait["last step"] for wait in seats)
     assert any(wait["first step"] < wait["last step"] for wait in seats)
+
+
+def test_steps_that_were_left_are_in_the_journal(inferd, tmp_path):
+    """Chats come while lines of a batch run alone: those steps end in the midst, and the schedule
+    has them. Each answer is that of its request alone."""
+    path = tmp_path / "steps"
+    server = Server(inferd, DEMO, *FLAGS, "--journal", path, "--store", tmp_path / "answers.db")
+    owner = client(server)
+    batch = create(owner, upload(owner, [line(f"l{i}", max_tokens=60, ignore_eos=True)
+                                         for i in range(300)]))
+    wait_until(lambda: server.metric("inferd_batch_lines_in_flight") > 1, "lines to run")
+    for number in range(200):
+        answer = server.post("/v1/completions", {"prompt": [5, number, 9], "max_tokens": 2})
+        assert answer.status == 200, answer
+        if server.metric("inferd_steps_left_total") > 3:
+            break
+    owner.batches.cancel(batch.id)
+    assert server.metric("inferd_steps_left_total") > 3
+    wait_until(server.idle, "the lines to end")
+    assert server.stop() == 0, server.log()
+    for flags in ((), ("--schedule",)):
+        (answers, _, differ, _), said = replay(inferd, *flags, path, DEMO)
+        assert answers > 4 and differ == 0, said
+    picture = tmp_path / "steps.svg"
+    replay(inferd, "--timeline", "-o", picture, path)
+    ElementTree.fromstring(picture.read_text())
 
 
 # ---- a stored answer ----

@@ -162,6 +162,110 @@ TEST_DEPTHS(cancelled_requests_leave_and_give_their_blocks_back) {
   client_free(c);
 }
 
+/* While each step runs, or one of `one_in`, a request comes, `coming` of them in all. */
+static client_t *visited;
+static int coming, one_in;
+static bool comes_by_best_effort;
+
+static void come(void) {
+  if (coming == 0 || fake_steps() % (uint64_t)one_in != 0) return;
+  job_t *job = client_job(visited, 20, 2, 1000 + coming--);
+  job->request.best_effort = comes_by_best_effort;
+  cr_assert(client_submit(visited, job) == 0);
+}
+
+static client_t *visit(const ops_t *ops, int count, bool by_best_effort) {
+  fake_settings = (fake_settings_t){.first_id = 2, .begun = come};
+  engine_options_t options = client_options(ops);
+  options.max_num_batched_tokens = 64;
+  coming = count;
+  one_in = 1;
+  comes_by_best_effort = by_best_effort;
+  return visited = client_by_hand(&options);
+}
+
+static void end_visit(client_t *c) {
+  for (int i = 0; i < 10000 && c->num_done < c->count; i++) turn(c);
+  for (int i = 0; i < c->count; i++) {
+    expect_stream(&c->jobs[i]);
+    expect_done(&c->jobs[i], FINISH_LENGTH, c->jobs[i].request.params.max_tokens);
+  }
+  ASSERT_EQ_FOR(fake_violations(), 0, "a block table led to a wrong prefix");
+  fake_settings = (fake_settings_t){.first_id = 2};
+  client_check_idle(c);
+  client_free(c);
+}
+
+static job_t *submit_line(client_t *c, int32_t prompt, int32_t seed) {
+  job_t *job = client_job(c, prompt, 6, seed);
+  job->request.best_effort = true;
+  cr_assert(client_submit(c, job) == 0);
+  return job;
+}
+
+/* Lines of 90 and 30 tokens, 64 a step: a prompt is left within its first chunk, and begins anew.
+ */
+Test(engine, a_step_of_best_effort_is_left_for_who_comes) {
+  client_t *c = visit(&ops_fake, 1, false);
+  submit_line(c, 90, 1);
+  submit_line(c, 30, 2);
+  turn(c);
+  ASSERT_EQ_FOR(c->engine->stats.steps_left, 1, "somebody came");
+  ASSERT_EQ(c->engine->stats.scheduled_tokens, 0);
+  turn(c);
+  EXPECT_EQ_FOR(c->jobs[2].num_output, 1, "who came has a token after the next step");
+  EXPECT_EQ(c->engine->stats.steps_left, 1);
+  end_visit(c);
+}
+
+/* A request of two tokens comes in one of three steps, 20 times. So it comes while one runs in
+ * which all others are by best effort: every second time that is left. */
+Test(engine, of_two_steps_of_best_effort_one_is_not_left) {
+  client_t *c = visit(&ops_fake, 20, false);
+  one_in = 3;
+  for (int i = 0; i < 8; i++) {
+    job_t *line = client_job(c, 40 + i, 60, i);
+    line->request.best_effort = true;
+    client_submit(c, line);
+  }
+  uint64_t left = 0;
+  for (int i = 0; i < 60; i++) {
+    const uint64_t steps = c->engine->stats.steps;
+    turn(c);
+    if (c->engine->stats.steps_left == left) continue;
+    left++;
+    ASSERT_EQ_FOR(c->engine->stats.steps_left, left, "turn %d", i);
+    ASSERT_EQ_FOR(c->engine->stats.steps, steps, "a step that is left is none, turn %d", i);
+  }
+  EXPECT_EQ(coming, 0);
+  EXPECT_EQ(left, 10);
+  end_visit(c);
+}
+
+/* Another one by best effort; a step in which a token of another request is due; and a device that
+ * runs steps by itself. */
+Test(engine, other_steps_are_not_left) {
+  client_t *c = visit(&ops_fake, 5, true);
+  submit_line(c, 90, 1);
+  for (int i = 0; i < 5; i++) turn(c);
+  EXPECT_EQ_FOR(c->engine->stats.steps_left, 0, "best effort came");
+  end_visit(c);
+
+  c = visit(&ops_fake, 0, false);
+  client_submit(c, client_job(c, 20, 12, 7));
+  submit_line(c, 60, 1);
+  turn(c);
+  for (coming = 5; c->jobs[0].num_output < 10;) turn(c);
+  EXPECT_EQ_FOR(c->engine->stats.steps_left, 0, "another one was in it");
+  end_visit(c);
+
+  c = visit(fake_ops_deep(), 5, false);
+  submit_line(c, 90, 1);
+  for (int i = 0; i < 5; i++) turn(c);
+  EXPECT_EQ_FOR(c->engine->stats.steps_left, 0, "two steps are in flight");
+  end_visit(c);
+}
+
 TEST_DEPTHS(a_full_queue_refuses_and_recovers) {
   fake_settings = (fake_settings_t){.first_id = 2, .step_ns = 500000};
   engine_options_t options = client_options(ops);

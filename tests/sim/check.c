@@ -132,6 +132,10 @@ static void check_entry(const plan_entry_t *entry, int32_t context) {
   if (!run->in_plan) run->is_new = !run->was_planned;
   if (run->is_new && is_first) k->first_cached = entry->num_computed;
   stream->in_plan = run->in_plan = run->was_planned = true;
+  if (is_first) {
+    k->computed_to_before = k->computed_to;
+    k->num_computed_before = k->num_computed;
+  }
   if (is_first && !k->preempted && entry->num_computed < k->num_prompt) {
     int32_t from = entry->num_computed, to = end < k->num_prompt ? end : k->num_prompt;
     if (from < k->computed_to) from = k->computed_to; /* again: a mask was late */
@@ -540,6 +544,25 @@ void check_step(const batch_t *b) {
     for (const sequence_t *q = &g->sequence; q; q = q->next) {
       if (sequence_is_live(q)) check_stream(q)->num_computed = q->num_computed_tokens;
     }
+  }
+}
+
+/* Only those by best effort lose a step, and no two in a row; nothing but K/V comes of it. */
+void check_left(void) {
+  const plan_t *plan = &sim.engine->scheduler->plan;
+  REQUIRE(!sim.was_left, "I14: two steps in a row are left");
+  REQUIRE(plan->num_entries > 0 && plan->num_drafts == 0 && !scenario_has(sim.scenario, SIM_STATES),
+          "I14: a step is left in which more than K/V is computed");
+  for (int32_t r = 0; r < plan->num_entries; r++) {
+    const plan_entry_t *entry = &plan->entries[r];
+    track_t *k = check_track(entry->sequence);
+    run_t *run = check_run(entry->sequence->group);
+    REQUIRE(k->script->best_effort, "I14: request %lld loses a step", name_of(k));
+    check_stream(entry->sequence)->num_computed = entry->num_computed;
+    if (run->is_new) run->was_planned = false;
+    if (entry->sequence->group->sequence.index != 0) continue;
+    k->computed_to = k->computed_to_before;
+    k->num_computed = k->num_computed_before;
   }
 }
 

@@ -242,6 +242,7 @@ static void fake_begin(device_t *d, const batch_t *b) {
     expect(position == 0 || prefix != 0);
     d->shadow[slot] = extend(prefix, resolve(d, b->input_ids[t]));
   }
+  if (fake_settings.begun != NULL) fake_settings.begun();
 }
 
 /* Re-reads the whole prefix of a row as attention would. */

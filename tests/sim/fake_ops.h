@@ -26,6 +26,7 @@ typedef struct fake_settings {
   int32_t nan_after;    /* > 0: rows of sequences at this output position fail */
   uint64_t fail_seed;   /* not 0: rows of requests with this seed fail */
   double swap_rate;     /* of swaps, bytes per second; 0 = 1e12 */
+  void (*begun)(void);  /* called when a step has begun, on the engine thread; NULL = nothing */
 } fake_settings_t;
 
 extern fake_settings_t fake_settings;

@@ -82,8 +82,9 @@ typedef struct track {
   int32_t first_cached; /* tokens that its first row found computed */
   int32_t computed_to;  /* end of the last of its prompt tokens that were computed */
   int32_t num_computed; /* prompt tokens that its own rows computed, until preempted */
-  bool preempted;       /* since then num_computed says nothing */
-  int trace;            /* its last record, 1 + trace_kind_t; 0 = none yet */
+  int32_t computed_to_before, num_computed_before; /* the step in flight */
+  bool preempted;                                  /* since then num_computed says nothing */
+  int trace; /* its last record, 1 + trace_kind_t; 0 = none yet */
 } track_t;
 
 typedef struct sim {
@@ -94,6 +95,7 @@ typedef struct sim {
   uint64_t now_ns, landed_ns, iteration, steps; /* landed: the last step ended */
   int num_live;                                 /* submitted and not DONE by the loop's count */
   bool lost, trace_lost;                        /* the device is gone; a record was dropped */
+  bool left, was_left;                          /* the step in flight is left; the one before was */
   bool torture;    /* torture.c drives: the device draws without looking, nothing is compared */
   uint64_t tokens; /* of the steps that have ended */
 } sim_t;
@@ -126,6 +128,7 @@ void host_pool_check(const engine_t *engine);            /* after every iteratio
 /* check.c: I1-I3, I6-I8, I11 and the list of a step. */
 void check_begin(void);                /* a fresh engine */
 void check_step(const batch_t *batch); /* a step is launched: its plan and its batch */
+void check_left(void);                 /* the step in flight is left: nothing comes of it */
 void check_iteration(void);            /* after every iteration of the engine */
 void check_idle(void);                 /* I2: nothing is left */
 int32_t check_num_sequences(const scheduler_t *scheduler); /* that run */

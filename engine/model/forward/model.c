@@ -879,6 +879,11 @@ static void find_adapters(model_t *model, const batch_t *batch) {
 }
 
 void model_forward(model_t *model, const batch_t *batch) {
+  (void)model_forward_until(model, batch, NULL, NULL);
+}
+
+bool model_forward_until(model_t *model, const batch_t *batch, bool (*ends)(void *context),
+                         void *context) {
   const ops_t *ops = model->ops;
   device_t *device = model->device;
   const blueprint_t *bp = &model->blueprint;
@@ -895,13 +900,14 @@ void model_forward(model_t *model, const batch_t *batch) {
   }
   for (int32_t i = stage_begin(bp, bp->shard.stage); i < stage_begin(bp, bp->shard.stage + 1);
        i++) {
+    if (ends != NULL && ends(context)) return false;
     eagle_keep(model, i, hidden, rows);
     model_run_layer(model, &model->layers[i], hidden, scratch, rows);
     if (batch->num_embedded > 0 && i < batch->num_deep)
       ops->embed_pictures(device, hidden, i + 1, bp->hidden_size);
   }
   eagle_keep(model, bp->num_layers, hidden, rows);
-  if (!stage_is_last(bp)) return;
+  if (!stage_is_last(bp)) return true;
   end_streams(model, rows);
   if (bp->mtp > 0) { /* its layer reads every row */
     ops->norm(device, scratch, hidden, NULL, &model->final_norm, rows);
@@ -919,6 +925,7 @@ void model_forward(model_t *model, const batch_t *batch) {
     from = to;
   }
   model->head_in = from; /* [S, E] */
+  return true;
 }
 
 void model_hidden(const model_t *model, float *out, int32_t rows) {

@@ -80,7 +80,7 @@ Test(best_effort, beside_a_prompt_of_others_it_gets_nothing) {
   rig_step(rig);
   ASSERT_PLAN(rig, CHUNK(chat, 88));
   rig_commit(rig, 1);
-  /* Beside the next ones all lines have what these take, 2.1 ms, which is one of them. */
+  /* Beside the next ones all lines have half of what these take, 2.1 ms: one of them. */
   for (int i = 0; i < 4; i++) {
     ASSERT_EQ(count_next(rig), 2);
     ASSERT_EQ(rig_chunk(rig, chat), 1);
@@ -88,16 +88,17 @@ Test(best_effort, beside_a_prompt_of_others_it_gets_nothing) {
   rig_free(rig);
 }
 
-/* Lines of 2 ms, or 3. Beside a chat, whose token takes 2 ms, or 3, and the reading of the weights,
- * they have as much time as that, up to a third of a step, 10 ms; or a tenth of a first token; but
- * as much as reading the weights takes, 2 ms, and one line. */
-Test(best_effort, beside_tokens_of_others_it_has_as_much_as_these_up_to_a_third_of_a_step) {
+/* Lines of 1.1 ms, or 1.2. Beside a chat, whose token takes as much, and the reading of the
+ * weights, they have half of that time, however late first tokens are; and one line at least.
+ */
+Test(best_effort, beside_tokens_of_others_it_has_half_of_what_these_take) {
   static const struct {
     double weights_ns, token_ns;
     int32_t prompt, lines;
-  } cases[] = {{1e6, 1e6, 600, 1}, {3.9e6, 1e6, 600, 2},  {4e6, 1e6, 600, 3},
-               {9e6, 1e6, 600, 5}, {11.9e6, 1e6, 600, 5}, {12e6, 1e6, 600, 6},
-               {9e6, 2e6, 600, 3}, {1e6, 1e6, 4, 1},      {1e6, 2e6, 4, 1}};
+  } cases[] = {{1e6, 1e5, 600, 1},   {3.2e6, 1e5, 600, 1},  {3.4e6, 1e5, 600, 2},
+               {5.4e6, 1e5, 600, 2}, {5.6e6, 1e5, 600, 3},  {3.5e6, 2e5, 600, 1},
+               {3.7e6, 2e5, 600, 2}, {16.4e6, 1e5, 600, 7}, {16.6e6, 1e5, 600, 8},
+               {3.2e6, 1e5, 4, 1},   {3.4e6, 1e5, 4, 2}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     rig_t *rig = rig_of(16, 2000, true);
     rig->scheduler->cost.ns[COST_STEP] = cases[i].weights_ns;
@@ -234,6 +235,30 @@ Test(best_effort, prompts_fill_what_it_has_where_nobody_runs) {
     run(rig, 1); /* it is let in */
     rig_step(rig);
     EXPECT_EQ_FOR(rig_chunk(rig, line), cases[i].tokens, "case %d", (int)i);
+    rig_free(rig);
+  }
+}
+
+/* A step is 4 ms, and a line takes 1.1: beside a first token of 63 ms best effort has 6.3 ms, which
+ * is five lines, or seven where the step can be left; but not behind one that was. */
+Test(best_effort, a_step_that_can_be_left_has_the_time_of_two) {
+  static const struct {
+    bool leaves, has_left;
+    int32_t lines;
+  } cases[] = {{false, false, 5}, {true, false, 7}, {true, true, 5}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    rig_t *rig = rig_of(16, 2000, true);
+    rig->scheduler->options.leaves_steps = cases[i].leaves;
+    rig->scheduler->options.pace.step_ns = 4e6;
+    for (int j = 0; j < 10; j++) add_line(rig);
+    run(rig, 4);
+    rig->scheduler->best_effort = (best_effort_t){.others_ns = 1,
+                                                  .has_left = cases[i].has_left,
+                                                  .mean_first_ns = 63e6,
+                                                  .longest_first_ns = 63e6};
+    rig->now_ns = 2;
+    run(rig, 4);
+    EXPECT_EQ_FOR(count_next(rig), cases[i].lines, "case %d", (int)i);
     rig_free(rig);
   }
 }
