@@ -524,7 +524,7 @@ static void commit_next_token(engine_t *engine, const plan_entry_t *entry,
   scheduler_publish(engine->scheduler, entry);
   sequence_status_t status = append(engine, seq, id, true, &text, &error_code);
   count_token(engine, seq, now_ns);
-  lane_token(engine->lane, result, false);
+  if (engine->lane != NULL) lane_token(engine->lane, result, false);
   emit_text(engine, seq, id, &text);
   if (is_complete(status)) engine_finish(engine, seq->group, status, 0, now_ns);
 }
@@ -551,7 +551,7 @@ void engine_commit(engine_t *engine, const step_t *step, uint64_t now_ns) {
     }
     /* a sequence that ended while this step was in flight gets no more tokens */
     entry->committed = plan_entry_live(entry);
-    lane_entry(engine->lane, entry->late);
+    if (engine->lane != NULL) lane_entry(engine->lane, entry->late);
     if (entry->committed) {
       if (is_next_token(step, entry, rows))
         commit_next_token(engine, entry, &step->sample_results[rows.first], now_ns);

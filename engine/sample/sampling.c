@@ -31,9 +31,11 @@ static void describe_top(const engine_t *engine, step_t *step, int32_t index, co
   const request_t *request = seq->group->request;
   sample_row_t *row = &step->sample_rows[index];
   bool scores = row->score_id >= 0;
+  row->num_top = -1;
+  row->result->top = &step->tops[(size_t)index * SAMPLE_TOP_MAX];
+  if (seq->group->is_terse) return;
   row->num_top = scores ? scores_of_prompt(engine, &request->params)
                         : scores_of_output(engine, &request->params);
-  row->result->top = &step->tops[(size_t)index * SAMPLE_TOP_MAX];
   if (!scores_are_many(engine, row->num_top)) return;
   row->result->top = scores ? scores_prompt_row(engine, request, scored)
                             : scores_output_row(engine, seq, (int32_t)row->rng_position);

@@ -57,7 +57,7 @@ static void add_wanted(scheduler_t *scheduler) {
 }
 
 void plan_add(scheduler_t *scheduler, sequence_t *seq, int32_t n) {
-  seq->saving.ns = 0;
+  if (!seq->group->is_plain) seq->saving.ns = 0; /* else it saved nothing */
   want(scheduler, seq, n);
   add_wanted(scheduler);
 }

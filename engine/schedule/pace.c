@@ -115,9 +115,11 @@ static void spend_tower(scheduler_t *scheduler, double ns) {
 
 void plan_spend(scheduler_t *scheduler, const plan_entry_t *entry, int times) {
   int32_t rows = count_rows(entry);
+  const bool is_next = entry->num_tokens == 1 && rows == 1; /* most entries are */
+  if (is_next) cost_add_next(&scheduler->plan.work, entry->num_computed, times);
+  if (is_next && !scheduler->pace.is_on) return; /* nobody asks what a client has spent */
   tenant_pace_t *pace = pace_of(scheduler, entry->sequence->group);
-  if (entry->num_tokens == 1 && rows == 1) { /* most entries */
-    cost_add_next(&scheduler->plan.work, entry->num_computed, times);
+  if (is_next) {
     pace->spent_ns += times * cost_next_ns(&scheduler->cost, entry->num_computed);
     pace->num_planned += times;
     return;
@@ -190,8 +192,7 @@ void plan_end_wait(scheduler_t *scheduler, const group_t *group) {
 
 /* A client has a token due if it decodes, or if a prompt of it may end in this step: one that takes
  * no longer than a client may. */
-static void note_due(scheduler_t *scheduler, const group_t *group) {
-  tenant_pace_t *client = pace_of(scheduler, group);
+static void note_due(scheduler_t *scheduler, tenant_pace_t *client) {
   scheduler->pace.num_due += !client->is_due;
   client->is_due = true;
 }
@@ -208,10 +209,10 @@ static void note_short_prompts(scheduler_t *scheduler) {
   const tenant_t *next = tenants_next(&scheduler->waiting.tenants);
   if (!scheduler->pace.is_on || scheduler->pace.client_ns == NO_BOUND) return;
   if (next != NULL && !plan_is_out(scheduler, next->first) && is_short(scheduler, next->first))
-    note_due(scheduler, next->first);
+    note_due(scheduler, pace_of(scheduler, next->first));
   for (group_t *group = scheduler->pace.prefills; group != NULL; group = group->next)
     if (plan_is_prefill(group) && !plan_is_out(scheduler, group) && is_short(scheduler, group))
-      note_due(scheduler, group);
+      note_due(scheduler, pace_of(scheduler, group));
 }
 
 /* ---- best effort ---- */
@@ -301,7 +302,7 @@ void plan_pace(scheduler_t *scheduler) {
     if (!is_bounded) continue;
     tenant_pace_t *client = pace_of(scheduler, group);
     pace->num_decoding += client->num_decodes++ == 0;
-    note_due(scheduler, group);
+    note_due(scheduler, client);
     client->decodes_ns += ns;
   }
   if (stages > 1) pace->draws_most = MAX(DIV_UP(pace->num_draws, stages), 1);

@@ -323,13 +323,14 @@ static bool needs_place_only(const scheduler_t *scheduler, const group_t *group)
 
 /* Plans the decodes whose turn it is. Returns false if a group had to preempt itself. */
 static bool plan_turns(scheduler_t *scheduler) {
+  const bool has_classes = scheduler->pace.class != CLASS_ALL;
   for (group_t *group = scheduler->running.head, *next;
        group != NULL && plan_budget_left(scheduler) > 0 &&
        scheduler->plan.num_entries < scheduler->pace.draws_most;
        group = next) {
     next = group->next;
     prefetch_planned(&scheduler->plan, scheduler->plan.num_entries, GROUP_PLANNED);
-    if (plan_is_out(scheduler, group)) continue;
+    if (has_classes && plan_is_out(scheduler, group)) continue;
     if (needs_place_only(scheduler, group)) {
       if (group->planned_in == scheduler->num_plans || !plan_takes_turn(scheduler, group)) continue;
       group->planned_in = scheduler->num_plans;

@@ -630,13 +630,10 @@ static void note_rest(scheduler_t *scheduler, sequence_t *seq) {
   prefix_note(pool, seq->blocks[i], place_of(scheduler, seq, i), ids_at(scheduler, seq, i), rows);
 }
 
-void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
+/* Apart from scheduler_publish, which saves no registers for it. */
+static __attribute__((noinline)) void publish_blocks(scheduler_t *scheduler,
+                                                     const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;
-  if (seq->status != SEQUENCE_RUNNING) return;
-  if (is_noted_later(scheduler, entry)) {
-    seq->num_unnoted = entry->num_computed + 1;
-    return;
-  }
   if (shares_content(scheduler, seq)) {
     validate(scheduler, entry);
     publish(scheduler, entry);
@@ -646,6 +643,15 @@ void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
   advance_forks(scheduler, seq);
   sides_leave(scheduler, seq,
               (entry->num_computed + entry->num_tokens) / scheduler->pool->block_size);
+}
+
+void scheduler_publish(scheduler_t *scheduler, const plan_entry_t *entry) {
+  sequence_t *seq = entry->sequence;
+  if (seq->status != SEQUENCE_RUNNING) return;
+  if (is_noted_later(scheduler, entry))
+    seq->num_unnoted = entry->num_computed + 1;
+  else
+    publish_blocks(scheduler, entry);
 }
 
 /* ---- growth ---- */
