@@ -217,15 +217,14 @@ static void note_short_prompts(scheduler_t *scheduler) {
 
 /* ---- best effort ---- */
 
-/* Whoever comes waits for the step in flight, unless that can be left. So best effort may have in a
- * step a tenth of the longest first tokens of others, but no more than a third of these in the
- * mean, and than the time of so many steps, since a client can make its own first tokens late; and
- * as many times as long as all weights are read, at least: with less of it most of the time would
- * be spent on reading them. In a step that can be left it has the time of a few steps: what is lost
- * by that is half of one for each who comes. If nobody else has been there for long, it has so many
- * steps. */
-enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_LEFT = 2, STEPS_MOST = 4 };
-static const double WEIGHTS_TIMES = 1.5;
+/* If nobody else has been there for long, best effort has so many steps; as many times as long as
+ * all weights are read, at least: with less of it most of the time would be spent on reading them.
+ * Else whoever comes waits for the step in flight, unless that can be left. So it has a tenth of
+ * the longest first tokens of others, but no more than a third of these in the mean, since a client
+ * can make its own first tokens late. In a step that can be left it has the time of one, or more
+ * where little of that would be left behind the weights: half of it is lost for each who comes. */
+enum { LONGEST_PART = 10, MEAN_PART = 3, STEPS_MOST = 4 };
+static const double WEIGHTS_TIMES = 1.5, WEIGHTS_TIMES_LEFT = 4;
 /* Beside tokens of others, which have read the weights, a part of the time that these take: their
  * answers end the later by it, and more of those who come meet them. */
 static const double BESIDE_PART = 0.5;
@@ -250,11 +249,12 @@ static void pace_best_effort(scheduler_t *scheduler) {
   const plan_t *plan = &scheduler->plan;
   const bool is_beside = plan->num_entries > 0;
   const double others_ns = cost_ns(&scheduler->cost, &plan->work); /* with reading the weights */
+  const double weights_ns = scheduler->cost.ns[COST_STEP];
   double ns = MIN(known->longest_first_ns / LONGEST_PART, known->mean_first_ns / MEAN_PART);
+  if (scheduler->options.leaves_steps && !known->has_left)
+    ns = MAX(ns, MAX(step_ns, WEIGHTS_TIMES_LEFT * weights_ns));
   if (step_ns > 0) ns = MIN(ns, step_ns * STEPS_MOST);
-  if (scheduler->options.leaves_steps && !known->has_left) ns = MAX(ns, step_ns * STEPS_LEFT);
-  ns = MAX(ns,
-           MAX(scheduler->options.pace.client_ns, WEIGHTS_TIMES * scheduler->cost.ns[COST_STEP]));
+  ns = MAX(ns, MAX(scheduler->options.pace.client_ns, WEIGHTS_TIMES * weights_ns));
   if (is_beside) ns = BESIDE_PART * others_ns;
   pace->is_on = true;
   pace->client_ns = ns;

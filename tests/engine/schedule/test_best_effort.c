@@ -239,18 +239,24 @@ Test(best_effort, prompts_fill_what_it_has_where_nobody_runs) {
   }
 }
 
-/* A step is 4 ms, and a line takes 1.1: beside a first token of 63 ms best effort has 6.3 ms, which
- * is five lines, or seven where the step can be left; but not behind one that was. */
-Test(best_effort, a_step_that_can_be_left_has_the_time_of_two) {
+/* A line takes 1.1 ms, the weights 1 or 3: beside first tokens of 63 ms best effort has 6.3 ms,
+ * which is five lines. In a step that can be left it has a step, or four times what the weights
+ * take, up to four steps; but not behind one that was left. */
+Test(best_effort, a_step_that_can_be_left_has_the_time_of_one) {
   static const struct {
     bool leaves, has_left;
+    double step_ns, weights_ns;
     int32_t lines;
-  } cases[] = {{false, false, 5}, {true, false, 7}, {true, true, 5}};
+  } cases[] = {{false, false, 9e6, 1e6, 5}, {true, false, 9e6, 1e6, 8},
+               {true, true, 9e6, 1e6, 5},   {true, false, 8.7e6, 1e6, 7},
+               {true, false, 4e6, 1e6, 5},  {true, false, 4e6, 3e6, 10},
+               {true, false, 2e6, 3e6, 7}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     rig_t *rig = rig_of(16, 2000, true);
+    rig->scheduler->cost.ns[COST_STEP] = cases[i].weights_ns;
     rig->scheduler->options.leaves_steps = cases[i].leaves;
-    rig->scheduler->options.pace.step_ns = 4e6;
-    for (int j = 0; j < 10; j++) add_line(rig);
+    rig->scheduler->options.pace.step_ns = cases[i].step_ns;
+    for (int j = 0; j < 12; j++) add_line(rig);
     run(rig, 4);
     rig->scheduler->best_effort = (best_effort_t){.others_ns = 1,
                                                   .has_left = cases[i].has_left,
