@@ -296,6 +296,7 @@ static void see_and_die(void) {
   static helper_trade_t deadly;
   deadly = picture_trade;
   deadly.work = die;
+  stop(); /* what the suite has started */
   see(&deadly);
 }
 
