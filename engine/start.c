@@ -530,7 +530,8 @@ static int draw_secret(const engine_t *engine, uint64_t secret[2], inferd_error_
 /* Host blocks for preempted requests. */
 static int plan_swap_space(const engine_t *engine, const memory_plan_t *plan, size_t one,
                            int32_t *out, inferd_error_t *error) {
-  int64_t bytes = swap_space(engine), count = bytes / (int64_t)one;
+  /* without attention there is nothing to swap */
+  int64_t bytes = swap_space(engine), count = one > 0 ? bytes / (int64_t)one : 0;
   bool asked = engine->options.swap_space_bytes > 0;
   if (!asked && count > plan->kv.num_blocks) count = plan->kv.num_blocks;
   *out = (int32_t)MIN(count, INT32_MAX / 4);

@@ -106,9 +106,11 @@ void plan_preempt(scheduler_t *scheduler, group_t *victim, bool may_swap) {
    * prefill finds these blocks again. */
   bool catches_up = victim->forked && plan_is_prefill(victim);
   bool begun = is_begun(victim); /* else the prefix cache has all that a swap would keep */
+  /* Copies of a plan go one way: one by best effort may leave behind others that came back. */
+  bool comes_back = scheduler->plan.num_swap_in > 0;
   if (begun) victim->key = 0;
   leave_running(scheduler, victim,
-                may_swap && begun && !catches_up && swap_chosen(scheduler, victim));
+                may_swap && begun && !catches_up && !comes_back && swap_chosen(scheduler, victim));
   victim->num_preemptions++;
   scheduler->num_preemptions++;
   scheduler->plan.num_preempted++;

@@ -13,7 +13,8 @@ enum { DISTANCES_MAX = 1 << 15, TYPES_MAX = 1024 };
 /* Whether "c2p|p2c", or a list, names one of the two. */
 static bool names_part(const json_t *value, const char *part) {
   if (value == NULL) return false;
-  if (value->type == JSON_STRING) return strstr(value->text, part) != NULL;
+  if (value->type == JSON_STRING)
+    return memmem(value->text, value->length, part, strlen(part)) != NULL;
   if (value->type != JSON_ARRAY) return false;
   JSON_EACH(each, value) {
     if (json_equals(each, part)) return true;
