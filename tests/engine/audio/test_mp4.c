@@ -11,7 +11,7 @@
 /* ---- boxes ---- */
 
 static void put(buffer_t *out, uint64_t value, int bytes) {
-  while (bytes-- > 0) buffer_char(out, (char)(value >> (8 * bytes) & 0xFF));
+  while (bytes-- > 0) buffer_char(out, (char)(bytes < 8 ? value >> (8 * bytes) & 0xFF : 0));
 }
 
 static void put_box(buffer_t *out, const char *name, buffer_t *inside) {

@@ -363,6 +363,7 @@ Test(families_recent, two_readings_of_the_angles_are_noted) {
     else
       cr_expect_not_null(strstr(blueprint.notes, all[i].note), "%s: \"%s\"", all[i].text,
                          blueprint.notes);
+    blueprint_free(&blueprint);
   }
 }
 
