@@ -189,7 +189,7 @@ def test_connections_share_the_queue_without_keys(start, slow_model):
 
 
 def test_queue_time(start, slow_model):
-    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-time", "1s")
+    server = dummy(start, slow_model, "--max-num-seqs", "1", "--max-queue-time", "4s")
     for fields in ({}, {"stream": True}):
         running = Stream(server, {"prompt": "a", "max_tokens": 8000, "ignore_eos": True})
         events = running.events()
