@@ -2,6 +2,7 @@
  * same tokens as ever, on the fake device and on the CPU with a host pool of its own.
  */
 #include "engine/internal.h"
+#include "engine/schedule/plan.h"
 #include "tests/engine/client.h"
 #include "tests/engine/schedule/block_check.h"
 #include "tests/engine/schedule/swap_double.h"
@@ -78,6 +79,32 @@ Test(swap, a_victim_comes_back_with_what_it_had) {
   cr_assert(plan->entries[0].do_sample);
   ASSERT_EQ_FOR(c->sequence.status, SEQUENCE_RUNNING, "the last of the swapped is back");
   ASSERT_EQ(rig->scheduler->num_recomputed_tokens, 0);
+  rig_free(rig);
+}
+
+/* A request comes back with two blocks and needs a third; of the free blocks one is left, and two
+ * lines by best effort want one each. The second makes room, but is not copied: what copies a plan
+ * has go one way. */
+Test(swap, by_best_effort_one_leaves_without_a_copy_where_another_came_back) {
+  scheduler_options_t options = swapping(4, 8, PREEMPT_SWAP);
+  rig_t *rig = rig_new(&options, 7, 4, false); /* 6 blocks */
+  const plan_t *plan = &rig->scheduler->plan;
+  group_t *chat = rig_add(rig, 7, 20, 1), *lines[2];
+  step(rig, 9);
+  for (int i = 0; i < 2; i++) {
+    rig->requests[rig->count].best_effort = true;
+    lines[i] = rig_add(rig, 4, 20, 2 + i);
+  }
+  step(rig, 9); /* their prompts, of a block each */
+  plan_preempt(rig->scheduler, chat, true);
+  ASSERT_EQ(chat->sequence.status, SEQUENCE_SWAPPED);
+  rig_step(rig);
+  EXPECT_EQ(chat->sequence.status, SEQUENCE_RUNNING);
+  EXPECT_EQ(plan->num_swap_in, 2);
+  EXPECT_EQ(plan->num_preempted, 1);
+  EXPECT_EQ(plan->num_swap_out, 0);
+  EXPECT_EQ(lines[0]->sequence.status, SEQUENCE_RUNNING);
+  EXPECT_EQ_FOR(lines[1]->sequence.status, SEQUENCE_WAITING, "it is computed again");
   rig_free(rig);
 }
 
