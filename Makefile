@@ -339,7 +339,7 @@ WRAPPED   := malloc calloc realloc reallocarray aligned_alloc strdup strndup fre
              tokenizer_load tokenizer_free grammar_vocabulary_new grammar_vocabulary_free \
              blueprint_check_family blueprint_read gguf_find engine_submit engine_drain engine_trace \
              sight_read sight_load sight_prepare tower_hash tower_choose tower_begin tower_advance \
-             tower_work_done mailbox_is_wanted
+             tower_work_done mailbox_has_others
 SIM_OBJECTS := $(call objects,$(filter-out tests/sim/fake_%,$(wildcard tests/sim/*.c)))
 $(BUILD)/sim: $(SIM_OBJECTS) $(ARCHIVES)
 	@echo "  LD    $@"

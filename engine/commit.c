@@ -524,7 +524,7 @@ static void commit_next_token(engine_t *engine, const plan_entry_t *entry,
   scheduler_publish(engine->scheduler, entry);
   sequence_status_t status = append(engine, seq, id, true, &text, &error_code);
   count_token(engine, seq, now_ns);
-  if (engine->lane != NULL) lane_token(engine->lane, result, false);
+  if (engine->lane != NULL) lane_token(engine->lane, result, false); /* most have none: no call */
   emit_text(engine, seq, id, &text);
   if (is_complete(status)) engine_finish(engine, seq->group, status, 0, now_ns);
 }

@@ -412,7 +412,8 @@ static int idle_time_ms(engine_t *engine, bool waits_for_mask) {
   publish_stats(engine);
   constrain_next_step(engine);
   if (scheduler->slices.num_open > 0) return 0; /* an admission goes on */
-  /* who ran made room for one that made room itself: the next plan has fewer groups */
+  /* the plan preempted a group for one that then was preempted itself, and has no entry; the next
+   * one has fewer groups */
   if (scheduler->plan.num_preempted > 0 && scheduler->running.head != NULL) return 0;
   if (floor != NULL && floor->num_leaving > 0) return 0; /* blocks leave */
   /* masks are still being made, here or by threads that wake this one, or are ready to be used */

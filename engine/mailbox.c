@@ -114,7 +114,7 @@ request_t *mailbox_receive(mailbox_t *mailbox) {
   return request;
 }
 
-bool mailbox_is_wanted(const mailbox_t *mailbox) {
+bool mailbox_has_others(const mailbox_t *mailbox) {
   unsigned at = atomic_load_explicit(&mailbox->request_tail, memory_order_relaxed);
   const unsigned head = atomic_load_explicit(&mailbox->request_head, memory_order_acquire);
   while (at != head && mailbox->requests[at & mailbox->request_mask]->best_effort) at++;

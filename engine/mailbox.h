@@ -53,8 +53,9 @@ void mailbox_free(mailbox_t *mailbox);
 void mailbox_post(mailbox_t *mailbox, request_t *request);
 /* Engine thread: removes and returns the oldest request; NULL if there is none. */
 request_t *mailbox_receive(mailbox_t *mailbox);
-/* Engine thread: whether a request that is not by best effort waits to be received. */
-bool mailbox_is_wanted(const mailbox_t *mailbox);
+/* Engine thread: whether a request that is not by best effort has been posted and not received.
+ * Looks at those before it, which are by best effort, each time. */
+bool mailbox_has_others(const mailbox_t *mailbox);
 
 /* Loop thread: asks the engine to look at the request of a slot, 0 <= slot < requests_max. A slot
  * that waits already is not added again, so the ring always has room. */

@@ -60,6 +60,7 @@ typedef struct engine_stats {
   int32_t host_blocks_used, host_blocks_free;      /* sum = num_host_blocks */
   int64_t waiting_tokens; /* prompt tokens of the requests that never ran */
   uint64_t steps;
+  uint64_t steps_left; /* not among `steps`: of best effort, not ended because another one came */
   uint64_t prompt_tokens, prompt_tokens_cached, generation_tokens;
   uint64_t prefix_queries_tokens, prefix_hits_tokens;
   uint64_t sources_read, encoder_ns; /* runs of an encoder that were begun; time of all */
@@ -82,7 +83,6 @@ typedef struct engine_stats {
   uint64_t device_ns;   /* time of draft models, forward, sample, and waiting for the end */
   uint64_t grammar_masks, grammar_mask_hits, grammar_mask_ns; /* rows, rows from cache, time */
   uint64_t grammar_masks_helped; /* rows that threads made beside the engine thread */
-  uint64_t steps_left; /* of best effort, whose forward was not ended because somebody came */
   uint64_t grammar_masks_late; /* sequences that drew no token in a step because a mask was late */
   uint64_t overlapped_steps;   /* launched while the step before was in flight */
   uint64_t awaited_rows;       /* left out of such a step: the token that they need was in flight */

@@ -186,19 +186,19 @@ static bool is_leavable(const engine_t *engine, const step_t *step) {
          plan->num_drafts == 0 && step->batch->num_embedded == 0;
 }
 
-static bool is_wanted(void *context) {
+/* Whether a request comes for which the step is left; where a journal is played, what that says. */
+static bool others_come(void *context) {
   const engine_t *engine = context;
   const int left = lane_left(engine->lane);
-  return left < 0 ? mailbox_is_wanted(engine->mailbox) : left > 0;
+  return left < 0 ? mailbox_has_others(engine->mailbox) : left > 0;
 }
 
-/* Of two such steps one is not left, so that they go on however often others come. */
+/* Of two such steps one is not left, so that batches go on however often others come. */
 static void forward(engine_t *engine, step_t *step) {
   const bool may = is_leavable(engine, step);
   bool *has_left = &engine->scheduler->best_effort.has_left;
-  step->is_left = may && !*has_left
-                      ? !model_forward_until(engine->model, step->batch, is_wanted, engine)
-                      : !model_forward_until(engine->model, step->batch, NULL, NULL);
+  bool (*ends)(void *) = may && !*has_left ? others_come : NULL;
+  step->is_left = !model_forward_until(engine->model, step->batch, ends, engine);
   if (may) *has_left = step->is_left;
 }
 
@@ -225,8 +225,8 @@ static void settle(engine_t *engine, const step_t *step) {
     scheduler_settle(engine->scheduler, &step->plan.entries[i]);
 }
 
-/* Its sequences stand again where they stood before it. What else was launched for it, as copies of
- * blocks, is done. */
+/* After a step that was left: its sequences stand again where they stood before it. Copies of
+ * blocks that were launched with it are done, and stay. */
 static void take_back(engine_t *engine, step_t *step) {
   for (int32_t i = 0; i < step->plan.num_entries; i++) {
     plan_entry_t *entry = &step->plan.entries[i];

@@ -630,7 +630,8 @@ static void note_rest(scheduler_t *scheduler, sequence_t *seq) {
   prefix_note(pool, seq->blocks[i], place_of(scheduler, seq, i), ids_at(scheduler, seq, i), rows);
 }
 
-/* Apart from scheduler_publish, which saves no registers for it. */
+/* The rare half of scheduler_publish, in a function of its own: so the common half, which is inline
+ * code, saves no registers. */
 static __attribute__((noinline)) void publish_blocks(scheduler_t *scheduler,
                                                      const plan_entry_t *entry) {
   sequence_t *seq = entry->sequence;

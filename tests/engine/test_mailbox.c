@@ -6,24 +6,24 @@
 #include <string.h>
 #include <time.h>
 
-/* Who waits by best effort wants nothing at once; one request among them does. */
-Test(mailbox, it_is_wanted_where_one_waits_that_is_not_by_best_effort) {
+/* Those by best effort do not count; one other request among them does. */
+Test(mailbox, it_tells_of_one_that_is_not_by_best_effort) {
   request_t line = {.best_effort = true}, chat = {0};
   mailbox_t *m;
   ASSERT_EQ(mailbox_new(4, 1, &m, NULL), 0);
   for (int turn = 0; turn < 5; turn++) { /* also where the ring begins anew */
-    EXPECT_EQ(mailbox_is_wanted(m), false);
+    EXPECT_EQ(mailbox_has_others(m), false);
     mailbox_post(m, &line);
     mailbox_post(m, &line);
-    EXPECT_EQ(mailbox_is_wanted(m), false);
+    EXPECT_EQ(mailbox_has_others(m), false);
     mailbox_post(m, &chat);
-    EXPECT_EQ(mailbox_is_wanted(m), true);
+    EXPECT_EQ(mailbox_has_others(m), true);
     mailbox_receive(m);
     mailbox_receive(m);
-    EXPECT_EQ(mailbox_is_wanted(m), true);
+    EXPECT_EQ(mailbox_has_others(m), true);
     mailbox_receive(m);
   }
-  EXPECT_EQ(mailbox_is_wanted(m), false);
+  EXPECT_EQ(mailbox_has_others(m), false);
   mailbox_free(m);
 }
 

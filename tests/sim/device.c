@@ -638,8 +638,8 @@ static int end_draft(device_t *d, inferd_error_t *error) {
 }
 
 /* Somebody comes while one of four steps runs that may be left. */
-bool __wrap_mailbox_is_wanted(const mailbox_t *mailbox);
-bool __wrap_mailbox_is_wanted(const mailbox_t *mailbox) {
+bool __wrap_mailbox_has_others(const mailbox_t *mailbox);
+bool __wrap_mailbox_has_others(const mailbox_t *mailbox) {
   (void)mailbox;
   if (sim.torture) return false;
   sim.left = random_mix(sim.scenario->seed ^ (device->launched << 8)) % 4 == 0;
